@@ -19,7 +19,7 @@ _IGNORED = {"deliveries": _ATTRIBUTES, "registrations": frozenset({"token", "kep
 """By table, columns that are not compared, as no answer reads them."""
 
 _OF_RESOLVED = _ATTRIBUTES | {"attributes_until"}
-"""Columns of `push_values` that are compared only where the start told up to which changes of attributes count."""
+"""Columns of `push_values` that are compared only for pushes whose start has `attributes_until`."""
 
 _CONNECTIONS = """
 SELECT count(), sum(cityHash64(appkey, category, info, gateway, minute, total)) FROM (

@@ -64,7 +64,11 @@ def sorted_counts(counts: Sequence[StateCount], expired_days: int) -> list[State
 
 
 def state_precedence(platform: str) -> tuple[str, ...]:
-    """Return states in their precedence. What Apple or a channel has accepted precedes final outcomes: it may come."""
+    """Return states in their precedence.
+
+    A message that Apple or a channel has accepted counts as that, and not by a later final outcome: it may still
+    arrive.
+    """
     return (*_REACHED, "sent" if platform == "ios" else "handed_over", *ENDED)
 
 

@@ -60,10 +60,11 @@ class DictionaryEncoder:
         return pa.array(self._strings, pa.string())
 
     def strings_of(self, codes: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], pa.Array]:
-        """Return these codes as indices, and the strings that they index: all strings, or only those that occur.
+        """Return these codes as indices, and the strings that they index: all strings, or only the strings that occur.
 
-        Only those that occur when the rows are few, so that a batch costs no more than its rows, and while there are
-        free codes: all of these stand for the empty string, and ClickHouse refuses a dictionary with repetitions.
+        Only the strings that occur are returned for few rows, so that a batch costs no more than its rows, and while
+        there are free codes: all free codes stand for the empty string, and ClickHouse refuses a dictionary with
+        repetitions.
         """
         if not self._free and _ROWS_PER_STRING * len(self) <= len(codes):
             return codes, self.strings()

@@ -37,7 +37,10 @@ def unknown_device_partitions(records: Sequence[Record], known: KnownDevices) ->
 
 
 def session_ends(records: Sequence[Record]) -> dict[Partition, int]:
-    """Return the offsets of `sessions` before which all must be read for these records, beyond what they hold."""
+    """Return, by partition, the offset of `sessions` before which all must be read before the records are translated.
+
+    Partitions in which the records themselves reach that offset are left out.
+    """
     ends: dict[Partition, int] = {}
     for partition, until in _starts(records):
         of_sessions = Partition(SESSIONS.name, partition)
@@ -58,7 +61,7 @@ def earliest_starts(records: Sequence[Record]) -> dict[int, int]:
 
 
 def _starts(records: Sequence[Record]) -> Iterator[tuple[int, int]]:
-    """Yield, for each start that tells it, the partition and the offset of `sessions` before which changes count."""
+    """Yield the partition of each start that names it, and the offset of `sessions` before which changes count."""
     for record in records:
         if record.topic == PUSHES.name:
             with suppress(DecodeError):

@@ -242,10 +242,11 @@ def channel_rows(found: Iterable[tuple[str, Sequence[int]]]) -> list[ChannelCoun
 
 
 def with_the_rest(platform: str, whole: ChannelCounts, services: Sequence[ChannelCounts]) -> list[ChannelCounts]:
-    """Return the counts of the services after what they leave of the whole: own connections', or Apple's for iOS.
+    """Return the counts by channel: first the devices of no service (own connections, or Apple for iOS), then each
+    service.
 
-    None, if no service has any device: then the whole push went the way of its platform. A device is handed over to one
-    service only.
+    Return nothing if no service has any device: then the whole push left by its platform's own channel. A device is
+    handed over to one service only.
     """
     served = [service for service in services if service.sent]
     if not served:

@@ -23,7 +23,7 @@ Commands, audiences and devices are kept for ever.
 """
 
 _OF_LOG_INS = frozenset({"sessions", "login_days"})
-"""Tables of HISTORY that are kept for the longest of LOGIN_DAYS besides.
+"""Tables of HISTORY that are kept longer than the others, by the longest of LOGIN_DAYS.
 
 A date's numbers of logged-in users need the days before it. `login_days` is filled from `sessions` for another zone.
 """

@@ -25,10 +25,10 @@ def person() -> None:
 @click.option("--token", help="The person: the device with this token, a removed one too.")
 @as_json
 def export(appkey: str, alias: str | None, token: str | None, as_json: bool) -> None:
-    """Export everything that is held about the devices of a person; --json prints all of it, else what there is.
+    """Export everything that is held about the devices of a person: all of it with --json, else a summary.
 
-    The audit notes who exported the data of how many devices of the app, and not whose. What names other people is left
-    out.
+    The audit notes who made the export, from which app and of how many devices, but not whose data it was. Everything
+    that names other people is left out.
     """
     if (alias is None) == (token is None):
         raise click.UsageError("give either --alias or --token")

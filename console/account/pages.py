@@ -19,7 +19,10 @@ from protos.accounts.v1.service_pb2 import (
 from services.errors import CarillonError
 
 _MAX_URI_LENGTH = 1000
-"""Of a second factor's URI, which the form sends back: one with the longest log-in name has less."""
+"""Upper bound of the characters of a second factor's URI, which the form sends back.
+
+With the longest log-in name it has fewer.
+"""
 
 
 class AccountPage(Page):

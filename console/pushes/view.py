@@ -76,7 +76,9 @@ def funnel(answer: AuditPushResponse, row: BroadcastRow | None) -> list[FunnelSt
 
 
 def devices_report(app: App) -> bool:
-    """Return whether devices tell what becomes of the app's pushes; those of iOS do if pushes carry an id."""
+    """Return whether the app's devices report what they received, showed and clicked; iOS devices do if pushes carry an
+    id.
+    """
     return app.platform != PLATFORM_IOS or app.apns_reports
 
 
@@ -91,9 +93,9 @@ def is_moving(answer: AuditPushResponse, app: App, now_ms: int) -> bool:
 
 
 def may_be_cancelled(answer: AuditPushResponse) -> bool:
-    """Return whether a cancel can still keep devices from getting the push; one to a list cannot be cancelled.
+    """Return whether a cancel can still keep devices from getting the push; a push to a list cannot be cancelled.
 
-    Of a push that is not sent yet, the task is cancelled instead.
+    A push that is not sent yet is not cancelled itself: its task is.
     """
     is_over = any(entry.event in _CANCELS for entry in answer.timeline)
     return answer.kind != UNICAST and not is_over and not unsent_task_key(answer)

@@ -98,7 +98,7 @@ async def send_push(
     at_most: int | None = None,
     replaced: DraftVersion | None = None,
 ) -> SendOutcome:
-    """Send a push once for the key, or make its task or draft; with `replaced`, change this draft, which stays one.
+    """Send a push once for the key, or make its task or draft. With `replaced`, change this draft, which stays a draft.
 
     `devices`: how many it goes to, by `estimated_devices`. A push that became a draft under the key stays that draft,
     also where it needs no approval any more.
@@ -134,7 +134,8 @@ async def drafts_of(
     offset: int = 0,
     limit: int,
 ) -> list[StoredDraft]:
-    """Return drafts of the teams without their content, the newest first; `waiting_first`: after those that wait.
+    """Return drafts of the teams without their content, the newest first; `waiting_first`: drafts that wait come before
+    all others.
 
     `words`: only those that have this in their title, or in the beginning of their text.
     """

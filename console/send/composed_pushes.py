@@ -194,9 +194,11 @@ class ComposedPushes:
         self._max_period_s = settings.v2_max_period_s
 
     def read(self, body: Mapping[str, Any] | str, at_ms: int | None = None) -> ComposedPush:
-        """Check a request, given as fields or as text; of an earlier time with `at_ms`. Its links must be of the web.
+        """Check a request, given as fields or as text.
 
-        InputError: a rule is broken; names the field.
+        `at_ms`: the time at which it was made, if it is not of now. Its links must be HTTP or HTTPS links.
+
+        InputError: a rule is broken; the error names the field.
         """
         raw = (body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)).encode(errors="replace")
         fields, text = canonical.fields_and_text(raw)

@@ -120,7 +120,7 @@ class Zones(NamedTuple):
 
 
 def body_of(form: Form, apps: ChosenApps, zones: Zones) -> Body:
-    """Return the request, without what is left empty. InputError: a field cannot be read as what it should be."""
+    """Return the request, without empty fields. InputError: the text of a field does not fit the field's type."""
     form = {name: value.replace("\r\n", "\n") for name, value in form.items()}
     style: Body = {"basic": _basic(form, apps)}
     if form.get("is_notif", "1") == "1":

@@ -149,7 +149,7 @@ def _in_language(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @pass_context
 def _advice_for(context: Context, field: str) -> str:
-    """Return what is wrong with a field of the form; "" if the page shows no problem, or one of something else."""
+    """Return what is wrong with a field of the form; "" if the page shows no problem, or a problem of another field."""
     problem = context.get("problem")
     return problem.advice if isinstance(problem, FormProblem) and problem.field == field else ""
 

@@ -156,7 +156,7 @@ class AdmittedRequest(Generic[Signing]):
         self._limiter.keep_until_started(self.http, self.appkey, push)
 
     def keep_for_targets(self, targets: int) -> None:
-        """Keep the slot of a long list for the time that so many targets take in the roles behind the edge."""
+        """Keep the slot of a long list for the time that its targets take in the roles behind the edge."""
         self._limiter.keep_for_targets(self.http, self.appkey, targets)
 
 
@@ -270,7 +270,7 @@ def _parsed(networks: tuple[str, ...]) -> Networks:
 # Pushes.
 
 BYTES_RETRY_S = 60
-"""Time after which to try again to store a timed message; the time at which others are sent is not computed."""
+"""Time after which to try again to store a timed message. When the stored ones will be sent is not computed."""
 
 
 class RequestedPush(NamedTuple):

@@ -195,7 +195,7 @@ class RequestLimiter:
             task.add_done_callback(self._starting.discard)
 
     def keep_for_targets(self, request: Request, appkey: str, targets: int) -> None:
-        """Keep the slot of a long list for the time that so many targets take in the roles behind the edge."""
+        """Keep the slot of a long list for the time that its targets take in the roles behind the edge."""
         slot = self._kept_slot(request, appkey) if targets > LONG_LIST else None
         if slot is not None:
             held_ms = min(targets * _TARGET_US // 1000, _MAX_HELD_MS)

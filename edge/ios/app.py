@@ -54,9 +54,11 @@ class Registrations:
         self._quota = quota
 
     async def register(self, app: AppRef, given: str, origin: Origin) -> None:
-        """Register the token; of a registered one only the time is noted. One whose key was revoked starts anew.
+        """Register the token; for a registered token only the time is noted.
 
-        One that was removed has no alias any more: what waits for it under that alias is dropped.
+        A token whose key was revoked becomes a new device.
+
+        A removed token has lost its alias: messages that wait for it under that alias are dropped.
 
         TooManyRequestsError: the app has too many devices, or registers too many at once.
         """

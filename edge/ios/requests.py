@@ -98,7 +98,8 @@ _NAMES = {"content": "message", "extra": "extra", "category": "category", "sound
 def push_order(raw: bytes, app: App) -> list[AppPush]:
     """Parse POST /push: to one token, which must be registered, to a list of tokens, or to all devices.
 
-    The list has no limit but that of the body, and a push has one of its message ids: a longer list is several pushes.
+    Only the size of the body limits the list. The number of message ids of one push is limited, so a longer list
+    becomes several pushes.
     """
     check_top(raw, _KEYS, TARGETS)
     body: IosPushBody = decode(IosPushBody, raw)

@@ -168,7 +168,7 @@ class HttpReports:
         kind: "OutcomeKind.ValueType",
         time_ms: int,
     ) -> None:
-        """Return once delivery has recorded the outcome, or has found that it cannot be true. It may be repeated.
+        """Return once delivery has recorded the outcome, or has found that it cannot be true. The call may be repeated.
 
         UnavailableError: delivery does not answer.
         """

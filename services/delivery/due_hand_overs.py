@@ -43,7 +43,7 @@ class UsableChannels(Protocol):
     def usable(self, appkey: str) -> Sequence[int]:
         """Return the app's channels that are not stopped, in the order in which they are tried.
 
-        A change is told by `HandOvers.channels_changed`.
+        Changes are reported by `HandOvers.channels_changed`.
         """
 
     def can_carry(self, channel: int, push: StartedPush) -> bool:
@@ -53,7 +53,7 @@ class UsableChannels(Protocol):
         """Return the devices with an address on the channel; the caller does not change it."""
 
     def route(self, appkey: str) -> "Route.ValueType":
-        """Return the route of the app's pushes that name none; a change is told by `HandOvers.channels_changed`."""
+        """Return the route of the app's pushes that name none. `HandOvers.channels_changed` reports changes."""
 
 
 class Claim(NamedTuple):

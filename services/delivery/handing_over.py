@@ -124,7 +124,7 @@ class HandOvers:
             await self._send(claim, is_uncertain=True)
 
     async def step(self) -> bool:
-        """Claim what is due now and have it sent, and see to what was returned; return whether there was anything."""
+        """Claim and send the messages that are due now, and handle returned ones; return whether there were any."""
         await self._recorder.wait_capacity()
         self._has_work.clear()
         self._due.changed.clear()
@@ -227,7 +227,9 @@ class HandOvers:
         return self._open.get(message.device, {}).get(message.key)
 
     def _recall(self, found: _Open) -> bool:
-        """Return the message to the own connection if the channel certainly does not have it; whether it was so."""
+        """Return the message to the own connection if the channel certainly does not have it; return whether that was
+        done.
+        """
         push, partition, number, *_ = found.message
         if (
             found.standing is not _Standing.WAITS

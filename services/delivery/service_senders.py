@@ -147,7 +147,7 @@ REFRESH_MS = 10_000
 
 _CALL_S = 10.0
 _INCOMPLETE_MS = 1_000
-"""Wait after an answer that does not have all new addresses: each has all of them asked for."""
+"""Wait after an answer that does not have all new addresses: after each of these, all addresses are asked for."""
 
 _AT_ONCE = 8
 """Apps that targeting is asked about at the same time, so that many apps do not wait for each other in turn."""

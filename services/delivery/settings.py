@@ -34,8 +34,8 @@ class DeliverySettings(Settings, frozen=True, kw_only=True):
     channel_grace_s: int = 15
     """Time after the end of a device's connection from which a channel is asked to show its messages.
 
-    Longer than a frame, or its acknowledgement, may be on its way to and from a gateway; otherwise a channel shows
-    again what the device has shown.
+    It is longer than a frame and its acknowledgement take to and from a gateway; otherwise a channel might show a
+    message that the device has shown already.
     """
 
     def check(self) -> None:

@@ -131,7 +131,9 @@ class AppDirectory:
         return self._broadcasts.get(appkey) or BroadcastCount(appkey=appkey)
 
     def quota_reached_on(self, appkey: str, quota: str) -> str:
-        """Return the latest day on which the app reached the quota; "": it never did, or it is that of broadcasts."""
+        """Return the latest day on which the app reached the quota. "" if it never did, and for the quota of
+        broadcasts.
+        """
         known = self._quotas_reached.get(quota_key(appkey, quota))
         return known.day if known else ""
 

@@ -113,7 +113,8 @@ class Keys:
 
         `former`: the fingerprint of the key that was in force before, and is still accepted; empty: there is none.
 
-        Return False if the process lacks one of the two; it answers what it cannot judge with UnavailableError then.
+        Return False if the process lacks one of the two keys. Methods that need the missing key then raise
+        UnavailableError.
         """
         self._former[purpose], self._dropped[purpose] = former, dropped
         is_held = all(self.has(purpose, needed) for needed in (in_force, former) if needed)

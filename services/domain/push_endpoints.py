@@ -67,7 +67,9 @@ class Endpoint(NamedTuple):
 
 
 def parse_endpoint(url: str) -> Endpoint:
-    """Read the URL of a subscription; strictly, so that nothing else can read it otherwise. EndpointRefusedError.
+    """Read the URL of a subscription, so strictly that no other parser can read it differently.
+
+    EndpointRefusedError: it is no such URL.
 
     It takes time linear in the URL's length: no part of the pattern can match what its neighbour matches.
     """
@@ -163,7 +165,8 @@ def public_addresses(addresses: Iterable[str]) -> list[str]:
 def is_public(address: str) -> bool:
     """Return whether an address is one of the internet, and not of this machine, its network, or its provider.
 
-    An IPv6 address that carries an IPv4 address (mapped, NAT64, 6to4) counts as that. False for a text that is none.
+    An IPv6 address that contains an IPv4 address (mapped, NAT64, 6to4) counts as that one. A text that is no address is
+    not public.
     """
     try:
         parsed = ip_address(address)
@@ -205,7 +208,7 @@ def _is_in(address: IPv6Address, networks: Sequence[IPv6Network]) -> bool:
 
 
 def _host(text: str) -> str:
-    """Return a URL's host in its usual notation. EndpointRefusedError: it is none, or an odd form of an address."""
+    """Return a URL's host in its usual notation. EndpointRefusedError: it is no host, or an odd form of an address."""
     host = text.lower()
     if host.startswith("["):
         try:

@@ -91,8 +91,8 @@ class RegistrationRates:
     def take(self, app: App, address: str | None = None) -> None:
         """Count a new device of the app. TooManyRequestsError: there are too many; none is counted.
 
-        `address`: the device's, or None where the app's server registers it. It is a trusted proxy's where the proxy
-        did not add its client's; many devices share that one, so it has no rate of its own.
+        `address`: the device's, or None where the app's server registers it. If a trusted proxy did not add its
+        client's address, it is the proxy's own address, which many devices share; that address has no rate of its own.
         """
         has_own_rate = app.quotas.HasField("registrations_per_minute")
         most = self._settings.registrations_per_minute

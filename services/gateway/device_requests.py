@@ -122,8 +122,8 @@ class DeviceRequests:
         """Register a new device; return its token and number.
 
         `proven_number`: the number in the key of a token that the log does not know, which is registered anew.
-        TooManyRequestsError: the app has too many devices, or too many register at once. Other errors: it may be
-        registered all the same.
+        TooManyRequestsError: the app has too many devices, or too many register at once. Other errors: the device may
+        be registered nevertheless.
         """
         if (app := self._context.apps.get(hello.app)) is not None:
             self._rates.take(app, address)

@@ -12,8 +12,9 @@ PROBE_S = 10.0
 _LATE_CHECKS = 3
 
 LogAgeElsewhere = Callable[[], Awaitable[float | None]]
-"""Returns how long ago, in ms, the log accepted a record of any other process: infinity where none that answers knows,
-None where none answers."""
+"""Returns how long ago, in ms, the log accepted a record of any other process: infinity if no process that answers
+knows, None if no process answers.
+"""
 
 
 class MonitoredLog(DelegatingLog):

@@ -37,9 +37,9 @@ RESTART_S = 10.0
 
 
 def start_lasting(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> "asyncio.Task[None]":
-    """Start a task that begins its work anew after an error, which is logged and counted. The process stays ready.
+    """Start a task that begins its work again after an error, which is logged and counted. The process stays ready.
 
-    For work beside that for which the process is there: `carillon up` is ready to send pushes without it.
+    For work without which the process can do its main task: `carillon up` can send pushes without it.
     """
 
     async def again_and_again() -> None:

@@ -128,9 +128,11 @@ class AddressTable:
         return {*before.values(), *(hash_ for hash_, _ in after.values())}
 
     def mark_surplus(self, appkey: str, hash_: bytes, by: str) -> None:
-        """Mark the addresses with the hash as surplus, except the one that was set last; a mark that is right stays.
+        """Mark the addresses with the hash as surplus, except the one that was set last; marks that are right already
+        stay.
 
-        Of those set in the same millisecond the one of the last token counts: which is arbitrary, and always the same.
+        Of addresses set in the same millisecond the one whose token sorts last counts as the last: an arbitrary rule
+        that always gives the same result.
         """
         rows = self._rows.execute(
             "SELECT token, channel, surplus_by FROM addresses INDEXED BY addresses_by_hash"

@@ -405,7 +405,7 @@ def forget_addresses(device: Device) -> None:
 
 
 def _latest_registration_ms(device: Device, time_ms: int) -> int:
-    """Return when the device may have registered last: for an hour after a noted repetition none is noted.
+    """Return when the device may have registered last: after a repetition is noted, none is noted for an hour.
 
     Such an unnoted one counts for another hour, in which Apple's answers from before it may still come.
     """

@@ -122,7 +122,7 @@ def _set_fields(webhook: Webhook, request: ChangeWebhookRequest, hosts: AllowedH
 
 
 def _keep_old_secret(webhook: Webhook, keep_old_s: int, now_ms: int) -> None:
-    """Let the present secret sign for so long beside the next one; an older one ends in any case."""
+    """Let the present secret sign for `keep_old_s` more seconds beside the next one; an older one ends in any case."""
     if keep_old_s > MAX_KEEP_OLD_S:
         raise InputError(f"the old secret can be kept for {MAX_KEEP_OLD_S // 86_400} days at most")
     webhook.old_sealed_secret = webhook.sealed_secret if keep_old_s else b""

@@ -53,7 +53,9 @@ class CatchUp:
         self._refused = refused
 
     def apply_batch(self, records: Sequence[Record], offsets: Mapping[Partition, int]) -> None:
-        """Apply the facts and commit them with the offsets, and with those of the commands that caused own facts."""
+        """Apply the facts, and commit them with their offsets and with the offsets of the commands that caused own
+        facts.
+        """
         decided: dict[Partition, int] = self._store.offsets()
         with transaction(self._store):
             for record in records:

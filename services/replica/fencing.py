@@ -114,9 +114,9 @@ class Fencing:
                 self._next[partition] = max(self._next[partition], end)
 
     async def check_appended(self, log: Log, new_records: Sequence[NewRecord], offsets: Sequence[int]) -> None:
-        """Look for a successor's record before these, which were appended at the offsets; note these as known.
+        """Look for a successor's record before these records, which were appended at the offsets; note these as known.
 
-        SupersededError: there is one.
+        SupersededError: there is a successor's record.
         """
         ends = ends_after(new_records, offsets)
         starts = self.gaps(new_records, offsets)

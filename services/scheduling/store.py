@@ -154,7 +154,7 @@ class TaskTable:
             )
 
     def fail(self, task_key: str, reason: str) -> None:
-        """Note why a task that fell due was not sent. One that was to go out at once is kept too, for its claim."""
+        """Note why a task that fell due was not sent. A task that was to be sent at once is kept too, for its claim."""
         self._rows.execute(
             "UPDATE tasks SET status = ?, at_once = at_once * ?, failure = ? WHERE task_key = ? AND status = ?",
             (Status.FAILED, _FAILED_AT_ONCE, reason, task_key, Status.FELL_DUE),
@@ -197,7 +197,7 @@ class TaskTable:
         return {key for (key,) in self._rows.execute("SELECT task_key FROM tasks WHERE at_once = 1")}
 
     def next_due_ms(self) -> int | None:
-        """Return the time in ms since 1970 at which the next waiting task falls due; 0: one goes out at once."""
+        """Return when the next waiting task falls due, in ms since 1970; 0: a task is to be sent at once."""
         row = self._rows.execute(
             "SELECT falls_due_ms FROM tasks WHERE status = 1 ORDER BY falls_due_ms LIMIT 1"
         ).fetchone()

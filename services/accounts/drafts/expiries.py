@@ -14,7 +14,8 @@ from services.process.metrics import DRAFTS_EXPIRED
 from services.replica.follower import Follower
 
 MAX_LATE_MS = 7 * 86_400_000
-"""How long before the start a draft expired at most that is noted: older ones, as of a former release, are no news."""
+"""A draft that expired longer than this before the start is not noted: it is no news, such as one of a former release.
+"""
 
 _STORED_MS = 3_600_000
 """Longest time between the decision that a draft waits and its storing, as while the log is away."""

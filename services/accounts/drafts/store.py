@@ -99,8 +99,8 @@ class DraftTable:
     def drafts(self, asked: ListDraftsRequest, now_ms: int) -> list[DraftState]:
         """Return a page of the teams' drafts, the newest first. A draft waits if it does so at `now_ms`.
 
-        An index has all by which drafts are chosen and sorted. Their contents, up to 700 KB each, are read for the page
-        alone.
+        An index has all columns by which drafts are chosen and sorted. The contents, up to 700 KB each, are read for
+        the page alone.
         """
         waits = f"(status = 1 AND expires_ms > {now_ms:d})"
         only = f" AND {waits}" if asked.waiting_only else ""
@@ -186,7 +186,7 @@ class AdmittedTable:
         self._rows = rows
 
     def put_admitted(self, admitted: PushAdmitted, meta: Meta) -> None:
-        """Store an admitted push, in place of the one with its key, and delete the pushes that count no more."""
+        """Store an admitted push, in place of the one with its key, and delete the pushes that no longer count."""
         self._rows.execute("DELETE FROM admitted WHERE time_ms <= ?", (meta.time_ms - COUNTED_MS,))
         for app in admitted.apps:
             row = (admitted.push_key, app.appkey, admitted.sender, app.team_id, meta.time_ms, app.devices)

@@ -111,7 +111,7 @@ class LogInLimits:
             bucket.give_back(key)
 
     def succeeded(self, source: Source) -> None:
-        """Note that an attempt was right: take it back, and forget the earlier ones from its source as slips."""
+        """Note that an attempt was right: neither it nor the earlier failed attempts from its source count any more."""
         self.give_back(source)
         first, key = self._buckets(source)[0]
         first.forget(key)

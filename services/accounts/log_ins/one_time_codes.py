@@ -21,7 +21,9 @@ def otpauth_uri(secret: str, login: str) -> str:
 
 
 def matching_step(secret: str, code: str, now_ms: int) -> int:
-    """Return the number of the interval whose code this is, of the present one and its neighbours; 0 if of none."""
+    """Return the number of the interval whose code this is: the present interval, the one before or the one after; else
+    0.
+    """
     digits = "".join(code.split())
     present = now_ms // (1000 * STEP_S)
     totp = pyotp.TOTP(secret, interval=STEP_S)

@@ -112,7 +112,9 @@ class ServiceAnswer(Protocol):
 
     @property
     def reason(self) -> str:
-        """The service's word for it, recorded with a failed message and shown to people; "" only if it accepted."""
+        """The service's reason, recorded with a failed message and shown to people; "" only if it has accepted the
+        message.
+        """
         ...
 
 
@@ -295,7 +297,8 @@ class ClaimAnswer(Enum):
     """A request may have arrived and has no answer; the sender repeats it while `Claims.may_request`."""
 
     POSTPONED = auto()
-    """The channel certainly does not have it: it refused the request, or there are too many to its server.
+    """The channel certainly does not have the message: it refused the request, or too many requests wait for its
+    server.
 
     It is asked again later while `Claims.may_request`.
     """

@@ -101,7 +101,7 @@ class RoundRobin(Generic[Credentials, Request]):
     async def _limit(self, progress: PushProgress[Credentials, Request]) -> None:
         """Give a push with a rate limit one turn at a time, for as many devices as the limiter allows.
 
-        It ends with the pass, even if the next pass, which is limited anew, begins before the last turn is noticed
+        It ends with the pass, even if the next pass, which has turns of its own, begins before the last turn is noticed
         here.
         """
         limiter, passes = RateLimiter(self._clock, progress.push.send.qps / self._shards), progress.passes
@@ -240,7 +240,8 @@ class PushSchedule(Generic[Credentials, Request, Answer]):
         return claimed
 
     def take_unneeded_claims(self) -> list[ClaimedDeviceMessage[Credentials, Request, Answer]]:
-        """Take delayed claimed messages that may not be requested any more, where the queue has doubled since.
+        """Take delayed claimed messages that may not be requested any more, if the queue has doubled since the last
+        call.
 
         A service may ask for long delays, and a message be recalled and claimed again many times meanwhile.
         """

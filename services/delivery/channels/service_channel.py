@@ -279,7 +279,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
         return False
 
     def _purge(self, server: _Server[Credentials, Request, Answer]) -> None:
-        """Give up those that wait for the server and may not be requested any more, where the queue has doubled."""
+        """Give up the messages that wait for the server and may not be requested any more."""
         waiting, server.waiting = server.waiting, deque()
         for message in waiting:
             if message.is_pending(self._now_ms):
@@ -296,7 +296,9 @@ class AppSender(Generic[Credentials, Request, Answer]):
         self._let_in(message.recipient)
 
     def _let_in(self, recipient: Recipient, count: int = 1) -> None:
-        """Make ready the next messages that wait for the recipient's server; those that find no room wait again."""
+        """Make ready the next messages that wait for the recipient's server; they wait again if the server is still
+        full.
+        """
         server = self._servers.get(name := self._service.server(recipient))
         if server is None:
             return
@@ -318,7 +320,10 @@ class AppSender(Generic[Credentials, Request, Answer]):
     # --- claimed messages
 
     async def _send_claims(self, claims: Iterable[_Claim]) -> None:
-        """Request claimed messages; what cannot be requested now waits, or goes back if it certainly was not before."""
+        """Request claimed messages.
+
+        One that cannot be requested now waits, or is returned if it was certainly never requested.
+        """
         credentials = self._credentials
         if credentials is None:
             self._alarm(self._service.no_credentials)

@@ -204,7 +204,7 @@ async def delete_before(settings: ClientSettings, partition: Partition, before: 
 async def check_replicas(settings: ClientSettings, topics: Topics) -> None:
     """Check that every partition has a leader and as many replicas in sync as an append needs.
 
-    KafkaError: a partition has not, or the cluster cannot be reached.
+    KafkaError: a partition lacks a leader or replicas, or the cluster cannot be reached.
     """
     admin = AIOKafkaAdminClient(**settings)
     try:

@@ -141,7 +141,10 @@ class MetricsListener:
         return self._listener.port
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Serve the metrics, or nothing where the default port is in use. CarillonError: the port of the setting is."""
+        """Serve the metrics, or nothing where the default port is in use.
+
+        CarillonError: the port in the settings is in use.
+        """
         try:
             await self._listener.run(ready)
         except CarillonError as error:
@@ -164,7 +167,9 @@ def _closing(send: Any) -> Any:
 
 
 def readiness(stage: Stage, problems: Mapping[str, str], shared: Collection[str] = ()) -> tuple[int, str, bytes]:
-    """Return the answer of /healthz, with the problems: 200 if it is ready and all are `shared` ones, else 503."""
+    """Return the answer of /healthz, with the problems: 200 if the stage is `ready` and all problems are `shared`, else
+    503.
+    """
     if stage != "ready":
         return 503, _JSON, b'{"status":"%s"}' % stage.encode()
     is_ready = problems.keys() <= set(shared)

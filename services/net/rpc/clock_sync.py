@@ -83,7 +83,7 @@ class ClockSync:
     async def log_age_elsewhere(self) -> float | None:
         """Return how long ago, in ms, the event log accepted a record of any other role that takes calls.
 
-        Infinity where none that answers knows, such as one of an older version; None where none answers.
+        Infinity if no role that answers knows, such as one of an older version; None if no role answers.
         """
         answers = await asyncio.gather(*map(self._log_age, self._peers.values()))
         return min((age for age in answers if age is not None), default=None)

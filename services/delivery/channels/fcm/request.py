@@ -16,7 +16,7 @@ MAX_PAYLOAD_BYTES = 4096
 MAX_TTL_S = 28 * 86_400
 
 DATA_KEY = "carillon"
-"""The name of the only data field: a push frame as JSON. It is none that Google reserves (`from`, `google.…`)."""
+"""The name of the only data field: a push frame as JSON. Google reserves other names (`from`, `google.…`)."""
 
 _INTENT = 3
 _FIRST_RICH = 4

@@ -205,7 +205,7 @@ class Fanout:
     def send_again(self, push: StartedPush, partitions: Sequence[int]) -> None:
         """Send a push to the devices that are ready and for which it is pending and not withheld any more.
 
-        A device may be sent the push over the same connection before: the gateway drops it then.
+        A device may have been sent the push over the same connection already: the gateway then drops the repetition.
         """
         if self._is_held(push.send.appkey) or not self._has_capacity(push.send.appkey):
             self._held_starts.setdefault(push.send.appkey, deque()).append((push, partitions))
@@ -260,8 +260,9 @@ class Fanout:
         self._send_backlogs(self._presence.drop(stream))
 
     def send_returned(self, push: StartedPush, partition: int, number: int) -> None:
-        """Send a message that a channel has returned, if the device is ready for new pushes; one with a backlog gets it
-        with that."""
+        """Send a message that a channel has returned, if the device is ready for new pushes; otherwise its backlog has
+        the message.
+        """
         device = DeviceAddress(push.send.appkey, partition, number)
         connection = self._presence.connection_of(device)
         if connection is None or not connection.is_ready:

@@ -18,7 +18,10 @@ MAX_QUEUED_BYTES = 256 * 1024 * 1024
 Attach the gateway gets the rest."""
 
 _BATCH_BYTES = 256 * 1024
-"""Bytes, beside _BATCH_CONNECTIONS, from which a response is full: little is sent on after an app is paused."""
+"""Bytes, beside _BATCH_CONNECTIONS, from which a response is full.
+
+It is small, so that few messages leave after their app is paused.
+"""
 
 _BATCH_CONNECTIONS = 8_000
 _MAX_CONNECTIONS = 2_000
@@ -66,9 +69,9 @@ class GatewayStream:
         self._has_new = asyncio.Event()
 
     def has_capacity(self, appkey: str) -> bool:
-        """Return whether more messages of the app should be sent: less of it is queued than is free of the budget.
+        """Return whether more messages of the app should be sent: its queued bytes are fewer than the free bytes.
 
-        So one app queues half of the budget at most, the next one half of what is left, and some is left for any other.
+        So one app uses at most half of the budget, the next one half of the rest, and some is left for any other.
         """
         queued = self._bytes_by_app.get(appkey, 0)
         if not queued or queued < MAX_QUEUED_BYTES - self._queued_bytes:

@@ -56,7 +56,10 @@ class ReportIntake:
             REPORTS_REFUSED.labels("acknowledgement").inc()
 
     def _report(self, device: DeviceAddress, msgid: int, kind: int, time_ms: int) -> None:
-        """Record a report once for each kind; none on a message that may be forgotten, as earlier reports may be."""
+        """Record a report once for each kind.
+
+        A message that may be forgotten gets none: its earlier reports may be forgotten too.
+        """
         push = self._state.push_of(msgid)
         messages = self._state.sent_messages
         is_repeated = messages.was_reported(device, msgid, kind) or self._recorder.has_unwritten_report(

@@ -31,7 +31,7 @@ class Subscription(NamedTuple):
 
 
 def max_plaintext_bytes(max_body_bytes: int = MAX_BODY_BYTES) -> int:
-    """Return how long a plaintext may be whose body has at most this size: 3,993 bytes for the largest body."""
+    """Return the longest plaintext that fits into a body of this size: 3,993 bytes for the largest body."""
     return max_body_bytes - _HEADER_BYTES - len(_LAST_RECORD) - _TAG_BYTES
 
 
@@ -42,7 +42,7 @@ def encrypt(
     sender_key: ec.EllipticCurvePrivateKey | None = None,
     salt: bytes | None = None,
 ) -> bytes:
-    """Return the body of a request, padded to a few lengths, so that its own tells little about the message.
+    """Return the body of a request, padded to one of a few lengths, so that its length tells little about the message.
 
     `sender_key` and `salt`: made for this message if not given; no two messages may share both. ValueError: the
     plaintext is too long for the body, or the subscription's key is no point of the curve.

@@ -251,7 +251,7 @@ _SECONDS = re.compile(r"[0-9]{1,9}")
 
 
 def parse_answer(status: int, headers: Mapping[str, str], body: bytes, now_ms: int) -> WebPushAnswer:
-    """Read an answer. `headers`: by their names in lower case. Without a reason the answer's names the status."""
+    """Read an answer. `headers`: by their names in lower case. The status is the reason where the body names none."""
     return WebPushAnswer(
         status,
         "" if 200 <= status < 300 else _reason(status, body),
