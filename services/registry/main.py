@@ -41,6 +41,7 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
         lambda: retirement.wake(),
         clock=context.clock,
         election=membership,
+        apps_epoch=lambda: context.apps.epoch,
     )
     revocations: RevocationWorker = RevocationWorker(
         projection.device_follower,

@@ -48,7 +48,11 @@ class RegistryProjection:
         *,
         clock: Clock | None = None,
         election: OwnerElection | None = None,
+        apps_epoch: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`apps_epoch` returns the highest epoch in the topic of apps. New epochs exceed it: the log may have lost the
+        end of `devices`, with the epoch that the latest owner announced in both topics, and not the end of `apps`.
+        """
         check_log_identity(directory, log, ROLE_NAME)
         self.devices = SqliteStore(directory / DEVICES_FILE, DEVICES_DDL)
         self.device_table = DeviceTable(self.devices)
@@ -69,7 +73,7 @@ class RegistryProjection:
         )
         self.attribute_changes = rules.changes
         epochs = Epochs(self.devices.epochs(), self.devices.set_epoch)
-        self.fencing = Fencing(ROLE_NAME, log.topics, epochs, clock)
+        self.fencing = Fencing(ROLE_NAME, log.topics, epochs, clock, floor=lambda partition: apps_epoch())
         refused = RefusedKeys(self.devices, ValidDevices(self.device_table, clock).fact)
         self.device_follower = self._device_follower(settings, log, rules, refused)
         self.address_rules = AddressRules(

@@ -50,12 +50,15 @@ class Fencing:
         epochs: Epochs,
         clock: Clock,
         random_bits: Callable[[int], int] = secrets.randbits,
+        floor: Callable[[Partition], int] = lambda partition: 0,
     ) -> None:
+        """`floor` returns an epoch that the next one has to exceed, besides the highest of the partition itself."""
         self.epochs = epochs
         self._role = role
         self._topics = topics
         self._clock = clock
         self._random_bits = random_bits
+        self._floor = floor
         self._own: dict[Partition, int] = {}
         self._next: dict[Partition, int] = {}
         self._announcements: set[bytes] = set()
@@ -167,7 +170,7 @@ class Fencing:
         return refused
 
     def _announcement(self, partition: Partition) -> NewRecord:
-        epoch = next_epoch(self.epochs.of(partition), self._random_bits)
+        epoch = next_epoch(max(self.epochs.of(partition), self._floor(partition)), self._random_bits)
         event_id = self._random_bits(8 * _ID_BYTES).to_bytes(_ID_BYTES, "big")
         self._own[partition] = epoch
         self._announcements.add(event_id)

@@ -20,7 +20,7 @@ from protos.registry.v1.registry_pb2 import (
     RotateSecretRequest,
     UpdateAppRequest,
 )
-from protos.runtime.v1.log_pb2 import Origin
+from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain.apps import AppDirectory
 from services.domain.topics import APPS, TOPICS, decode
 from services.errors import ConflictError, InputError, NotFoundError, UnavailableError
@@ -192,6 +192,17 @@ async def test_only_instance_0_changes_apps(start: Start, log: SqliteLog, settin
     async with start(log, second) as registry:
         with pytest.raises(ConflictError, match="instance 0"):
             await registry.app()
+
+
+async def test_a_log_that_lost_the_epochs_of_devices_alone_has_an_owner_of_the_apps(
+    start: Start, log: SqliteLog, settings: RegistrySettings
+) -> None:
+    """The former owners' announcements are still in `apps`, which is a partition of its own."""
+    announcement = AppFact(meta=Meta(event_id=b"former owner", writer="registry", epoch=7 << 24))
+    await log.append([NewRecord(APPS.name, 0, b"epoch/former", announcement.SerializeToString())])
+    async with start(log, settings) as registry:
+        app = await registry.app()
+        assert registry.apps.get(app.appkey) is not None
 
 
 async def test_an_appkey_in_use_is_not_assigned_again(registry: RunningRegistry) -> None:
