@@ -18,6 +18,7 @@ from protos.registry.v1.registry_pb2 import (
     GetAppRequest,
     ListTeamWebhooksRequest,
     WebhookKinds,
+    WebhookLabels,
     WebhookPushes,
 )
 from protos.webhooks.v1.webhooks_pb2 import (
@@ -59,6 +60,7 @@ def _choices(command: Command) -> Command:
     options = (
         click.option("--kind", "kinds", multiple=True, metavar="KIND", help=f"A kind of event, or all: {kinds}."),
         click.option("--push", "msgids", multiple=True, metavar="MSGID", help="Only this message id, or all."),
+        click.option("--label", "labels", multiple=True, metavar="LABEL", help="Only pushes with this label, or all."),
         click.option("--form", type=click.Choice(list(FORMS)), help="standard: signed JSON. Others: a chat's text."),
     )
     for option in reversed(options):
@@ -80,13 +82,19 @@ def webhook() -> None:
 @_choices
 @as_json_lines
 def add(
-    subscriber: str, url: str, kinds: Sequence[str], msgids: Sequence[str], form: str | None, json_output: bool
+    subscriber: str,
+    url: str,
+    kinds: Sequence[str],
+    msgids: Sequence[str],
+    labels: Sequence[str],
+    form: str | None,
+    json_output: bool,
 ) -> None:
     """Make a webhook of an app or a team, and print the secret with which its receiver verifies requests.
 
     Without --kind it gets events of every kind.
     """
-    answer = _change(ChangeWebhookRequest(**_named(subscriber), url=url), kinds, msgids, form)
+    answer = _change(ChangeWebhookRequest(**_named(subscriber), url=url), kinds, msgids, labels, form)
     _print_changed(answer, json_output)
 
 
@@ -103,6 +111,7 @@ def set_webhook(
     url: str | None,
     kinds: Sequence[str],
     msgids: Sequence[str],
+    labels: Sequence[str],
     form: str | None,
     state: str | None,
     json_output: bool,
@@ -111,7 +120,7 @@ def set_webhook(
     request = ChangeWebhookRequest(**_named(subscriber), webhook_id=webhook_id, url=url)
     if state is not None:
         request.disabled = state == "off"
-    _print_changed(_change(request, kinds, msgids, form), json_output)
+    _print_changed(_change(request, kinds, msgids, labels, form), json_output)
 
 
 @webhook.command(name="rotate-secret")
@@ -237,12 +246,18 @@ def resend(subscriber: str, webhook_id: str, first: str, last: str | None, json_
 
 
 def _change(
-    request: ChangeWebhookRequest, kinds: Sequence[str] = (), msgids: Sequence[str] = (), form: str | None = None
+    request: ChangeWebhookRequest,
+    kinds: Sequence[str] = (),
+    msgids: Sequence[str] = (),
+    labels: Sequence[str] = (),
+    form: str | None = None,
 ) -> "ChangeWebhookResponse":
     if kinds:
         request.kinds.CopyFrom(WebhookKinds(kinds=[] if _ALL in kinds else [_kind(name) for name in kinds]))
     if msgids:
         request.pushes.CopyFrom(WebhookPushes(msgids=[] if _ALL in msgids else [_msgid(text) for text in msgids]))
+    if labels:
+        request.labels.CopyFrom(WebhookLabels(labels=[] if _ALL in labels else labels))
     if form is not None:
         request.form = FORMS[form]
     request.origin.CopyFrom(command_origin())
@@ -318,6 +333,7 @@ def _record(known: Webhook, state: WebhookState | None) -> dict[str, Any]:
         "form": _FORM_NAMES.get(known.form, ""),
         "kinds": _kind_names(known),
         "pushes": list(known.msgids),
+        "labels": list(known.labels),
         "state": "off" if known.disabled else "on",
         "created_ms": known.created_ms,
         "old_secret_until_ms": known.old_secret_until_ms or None,

@@ -324,7 +324,9 @@ WebhookFormName = Literal["standard", "slack", "dingtalk", "feishu", "wecom"]
 _URL_TEXT = "Where its requests go: https."
 _KINDS_TEXT = "The types of its events; none: all."
 _MSGIDS_TEXT = "Of events about pushes, only those about these messages; none: all."
+_LABELS_TEXT = "Of events about pushes, only those about pushes with these labels, and those about `msgids`; none: all."
 _FORM_TEXT = "standard: signed JSON; the others: a text message for a group of this chat service, not signed."
+_Labels = Annotated[list[Annotated[str, msgspec.Meta(min_length=1, max_length=64)]], msgspec.Meta(max_length=20)]
 _Msgids = Annotated[list[Annotated[int, msgspec.Meta(ge=1, le=MAX_MSGID)]], msgspec.Meta(max_length=100)]
 
 
@@ -337,6 +339,7 @@ class WebhookBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         described(_KINDS_TEXT),
     ] = None
     msgids: Annotated[_Msgids | None, described(_MSGIDS_TEXT)] = None
+    labels: Annotated[_Labels | None, described(_LABELS_TEXT)] = None
     form: Annotated[WebhookFormName | None, described(_FORM_TEXT)] = None
 
 
@@ -349,6 +352,7 @@ class WebhookChangeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         described(_KINDS_TEXT),
     ] = None
     msgids: Annotated[_Msgids | None, described(_MSGIDS_TEXT)] = None
+    labels: Annotated[_Labels | None, described(_LABELS_TEXT)] = None
     form: Annotated[WebhookFormName | None, described(_FORM_TEXT)] = None
     disabled: Annotated[bool | None, described("true: switched off; its events wait.")] = None
 

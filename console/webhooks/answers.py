@@ -47,6 +47,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     form: Annotated[str, described("standard: signed JSON; else the chat service whose messages it sends.")]
     kinds: Annotated[list[str], described("The types of its events; none: all.")]
     msgids: Annotated[list[int], described("Of events about pushes, only those about these messages; none: all.")]
+    labels: Annotated[list[str], described("And those about pushes with these labels; none, like `msgids`: all.")]
     disabled: Annotated[bool, described("Whether it is switched off: its events wait.")]
     created_ms: TimeMs
     old_secret_until_ms: Annotated[int | None, described("Until when the former secret signs too; null: no more.")]
@@ -111,6 +112,7 @@ def webhook_answer(webhook: StoredWebhook, state: KnownState | UnsetType | None 
         form=_FORM_NAMES.get(webhook.form, ""),
         kinds=[KIND_NAMES.get(kind, str(kind)) for kind in webhook.kinds],
         msgids=list(webhook.msgids),
+        labels=list(webhook.labels),
         disabled=webhook.disabled,
         created_ms=webhook.created_ms,
         old_secret_until_ms=webhook.old_secret_until_ms or None,

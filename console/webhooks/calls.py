@@ -24,7 +24,7 @@ from console.webhooks.answers import (
     attempt_answer,
     webhook_answer,
 )
-from protos.registry.v1.registry_pb2 import ChangeWebhookRequest, WebhookKinds, WebhookPushes
+from protos.registry.v1.registry_pb2 import ChangeWebhookRequest, WebhookKinds, WebhookLabels, WebhookPushes
 from services.domain.webhooks import KINDS
 
 
@@ -180,6 +180,8 @@ async def _change(
             request.kinds.CopyFrom(WebhookKinds(kinds=[KINDS[kind] for kind in body.kinds]))
         if body.msgids is not None:
             request.pushes.CopyFrom(WebhookPushes(msgids=body.msgids))
+        if body.labels is not None:
+            request.labels.CopyFrom(WebhookLabels(labels=body.labels))
         if body.form is not None:
             request.form = FORMS[body.form]
     changed = await actions.change_webhook(backend, requester, request)

@@ -45,6 +45,7 @@ class AppPush(msgspec.Struct, frozen=True):
     qps: int
     must_exist: bool = False
     channel: ChannelOptions | None = None
+    label: str = ""
 
 
 MAX_AUDIT_BYTES = 256 * 1024
@@ -244,6 +245,7 @@ class Pushes:
             task_key=task_key,
             request_json=request_json,
             channel=push.channel,
+            label=push.label,
         )
 
 

@@ -249,6 +249,8 @@ def _of_push_command(source: _Source, command: PushCommand) -> Iterator[Event]:
     data: dict[str, Any] = {"msgid": send.msgid, "kind": _PUSH_KINDS.get(send.kind, ""), "messages": send.id_count or 1}
     if send.task_key:
         data["task"] = send.task_key
+    if send.label:
+        data["label"] = send.label
     yield source.event(EventKind.EVENT_KIND_PUSH_ACCEPTED, send.appkey, data, send.msgid)
 
 

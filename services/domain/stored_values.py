@@ -129,6 +129,7 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     "push.v1.ModelClause": {Sort.APP: "brands", Sort.NEITHER: "negated"},
     "push.v1.SendPush": {
         Sort.REQUEST: "request_json",
+        Sort.APP: "label",
         Sort.NEITHER: "msgid id_count appkey platform kind period_s qps task_key",
     },
     "push.v1.StagGroup": {Sort.APP: "stags"},
@@ -201,7 +202,7 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     "registry.v1.SetAlias": {Sort.ALIAS: "alias", Sort.NEITHER: "proven"},
     "registry.v1.TeamWebhooks": {Sort.NEITHER: "team_id"},
     "registry.v1.Webhook": {
-        Sort.APP: "url sealed_secret old_sealed_secret",
+        Sort.APP: "url sealed_secret old_sealed_secret labels",
         Sort.NEITHER: "webhook_id form kinds msgids disabled created_ms old_secret_until_ms resumed_ms",
     },
     "runtime.v1.AppDevices": {Sort.NEITHER: "appkey count"},

@@ -16,10 +16,12 @@ from protos.registry.v1.registry_pb2 import ChangeWebhookRequest
 from services.domain.master_key import Keys
 from services.domain.push_endpoints import AllowedHosts, EndpointRefusedError, parse_endpoint
 from services.domain.secret_texts import new_id
+from services.domain.text import checked_text
 from services.domain.webhooks import KIND_NAMES, new_secret, scope_of, scope_text, seal_secret, shown_url
 from services.errors import Code, InputError, NotFoundError
 
 MAX_WEBHOOKS = 10
+MAX_LABELS = 20
 MAX_PUSHES = 100
 MAX_KEEP_OLD_S = 90 * 86_400
 
@@ -115,6 +117,10 @@ def _set_fields(webhook: Webhook, request: ChangeWebhookRequest, hosts: AllowedH
         if len(request.pushes.msgids) > MAX_PUSHES:
             raise InputError(f"pushes must name at most {MAX_PUSHES} message ids")
         webhook.msgids[:] = sorted(set(request.pushes.msgids))
+    if request.HasField("labels"):
+        if len(request.labels.labels) > MAX_LABELS:
+            raise InputError(f"labels must name at most {MAX_LABELS} labels")
+        webhook.labels[:] = sorted({checked_text("labels", label) for label in request.labels.labels})
     if request.HasField("disabled"):
         webhook.disabled = request.disabled
     if webhook.form != WEBHOOK_FORM_STANDARD and not webhook.kinds:
@@ -146,6 +152,7 @@ def _settings(webhook: Webhook) -> dict[str, str]:
         "form": WebhookForm.Name(webhook.form).removeprefix("WEBHOOK_FORM_").lower(),
         "kinds": ",".join(kind_name(kind) for kind in webhook.kinds) or "all",
         "pushes": ",".join(map(str, webhook.msgids)) or "all",
+        "labels": ",".join(webhook.labels) or "all",
         "webhook_state": "off" if webhook.disabled else "on",
     }
 

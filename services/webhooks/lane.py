@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -16,7 +16,13 @@ from services.webhooks.subscriptions import Subscriber
 MAX_QUEUED = 5_000
 """Events of a lane from which on it takes no further record; one record may exceed it by its rows."""
 
+Has = Callable[[Collection[str], int], bool]
+"""Returns whether a message belongs to a push with one of the labels."""
+
 Offsets = Mapping[Partition, int]
+
+HasLabel = Callable[[Collection[str], int], bool]
+"""Returns whether a message belongs to a push with one of the labels."""
 _ALL_KINDS = frozenset(KIND_NAMES)
 
 
@@ -36,9 +42,19 @@ class Lane:
     """
 
     def __init__(
-        self, lane_id: str, subscriber: Subscriber, webhook: Webhook, starts: Offsets, until: Offsets | None = None
+        self,
+        lane_id: str,
+        subscriber: Subscriber,
+        webhook: Webhook,
+        starts: Offsets,
+        until: Offsets | None = None,
+        has_label: HasLabel | None = None,
     ) -> None:
-        """`until`: the offsets at which the lane ends; None for one that goes on for ever."""
+        """`until`: the offsets at which the lane ends; None for one that goes on for ever.
+
+        `has_label`: of a lane whose webhook may name labels.
+        """
+        self._has_label = has_label
         self.id = lane_id
         self.subscriber = subscriber
         self.taken = dict(starts)
@@ -58,6 +74,7 @@ class Lane:
         self.webhook = webhook
         self.kinds = frozenset(webhook.kinds) or _ALL_KINDS
         self._msgids = frozenset(webhook.msgids)
+        self.labels = frozenset(webhook.labels)
         self.has_changed.set()
         self.has_new_webhook.set()
 
@@ -112,12 +129,18 @@ class Lane:
             self.has_changed.set()
 
     def _wants(self, event: Event, appkeys: Collection[str]) -> bool:
-        if event.kind not in self.kinds or (self._msgids and event.msgid and event.msgid not in self._msgids):
+        if event.kind not in self.kinds or not self._is_chosen(event.msgid):
             return False
         of_team = self.subscriber.team_id
         if event.team_id or (of_team and event.kind in DRAFT_KINDS):
             return event.team_id == of_team
         return event.appkey in appkeys
+
+    def _is_chosen(self, msgid: int) -> bool:
+        """Return whether the webhook wants events about the message; 0: what is about no push."""
+        if not msgid or not (self._msgids or self.labels) or msgid in self._msgids:
+            return True
+        return bool(self.labels) and self._has_label is not None and self._has_label(self.labels, msgid)
 
     def pass_over(self, position: Offsets) -> None:
         """Note that nothing before this position is to be taken any more."""

@@ -17,6 +17,7 @@ from services.log.port import Partition
 from services.process.runner import Service
 from services.replica.positions import PositionsServicer
 from services.webhooks.push_ends import PushEnds, snapshot_file
+from services.webhooks.push_labels import PushLabels, labels_file
 from services.webhooks.receivers import Connector, Receiver
 from services.webhooks.server import WebhooksServicer
 from services.webhooks.service import WebhookService
@@ -41,12 +42,14 @@ def build(settings: WebhooksSettings, context: RoleContext, connector: Connector
     partitions, tokens = sources(settings.partitions), DeviceTokens(context.peers)
     accounts = AccountDirectory(context.log)
     subscriptions = Subscriptions(context.apps, accounts)
-    walks = Walks(context.log, partitions, context.apps.get)
+    labels = PushLabels(context.log, subscriptions, context.clock, labels_file(directory))
+    walks = Walks(context.log, partitions, context.apps.get, labels)
     service = WebhookService(
         context.log,
         partitions,
         subscriptions,
         walks,
+        labels.has,
         open_store(directory, context.log),
         new_receiver,
         tokens,
@@ -61,7 +64,7 @@ def build(settings: WebhooksSettings, context: RoleContext, connector: Connector
     positions = PositionsServicer(context.apps.applied, accounts.applied)
     return BuiltRole(
         ROLE_NAME,
-        services=[accounts, ends, service, *notices],
+        services=[accounts, ends, labels, service, *notices],
         servicers=[
             lambda server: add_WebhooksServiceServicer_to_server(servicer, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),

@@ -65,6 +65,14 @@ class Subscriptions:
         wanting = (each.subscriber.appkeys() for each in self._each() if kind in (each.webhook.kinds or (kind,)))
         return frozenset[str]().union(*wanting)
 
+    def labels(self) -> Mapping[str, int]:
+        """Return the labels of pushes that webhooks name, each with the time at which the first of these was made."""
+        found: dict[str, int] = {}
+        for each in self._each():
+            for label in each.webhook.labels:
+                found[label] = min(found.get(label, each.webhook.created_ms), each.webhook.created_ms)
+        return found
+
     def _each(self) -> Iterator[Subscription]:
         for app in self._apps.with_webhooks:
             for webhook in app.webhooks:

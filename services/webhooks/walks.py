@@ -26,6 +26,7 @@ from services.process.retries import retry_until_available
 from services.replica.dead_letters import UNUSABLE, leave_out
 from services.replica.epochs import Epochs, ImpossibleEpochError, check_count, is_announcement
 from services.webhooks.lane import Lane, Offsets, wanted_of
+from services.webhooks.push_labels import PushLabels
 from services.webhooks.settings import ROLE_NAME
 
 NEAR_RECORDS = 2_000
@@ -45,8 +46,11 @@ _DRAFTS = Partition(DRAFTS.name, 0)
 class Walks:
     """The walks of all lanes of the process. `close` ends them."""
 
-    def __init__(self, log: Log, partitions: Sequence[Partition], app: Callable[[str], App | None]) -> None:
+    def __init__(
+        self, log: Log, partitions: Sequence[Partition], app: Callable[[str], App | None], labels: PushLabels
+    ) -> None:
         self._log = log
+        self._labels = labels
         self._partitions = partitions
         self._app = app
         self._drafts = DraftApps(log)
@@ -93,18 +97,25 @@ class Walks:
         await walk.open()
         try:
             while True:
-                for record in await walk.read():
+                records = await walk.read()
+                await self._labels.until_current(self._live.values)
+                for record in records:
+                    self._leave_live(lane for lane in self._live.values() if not self._labels.know(lane.labels))
                     await walk.handle(record, self._live.values())
-                    for lane in [lane for lane in self._live.values() if lane.is_full]:
-                        del self._live[lane.id]
-                        lane.pass_over({p: o for p, o in self._position.items() if o > lane.taken.get(p, 0)})
-                        self.add(lane)
+                    self._leave_live(lane for lane in self._live.values() if lane.is_full)
                     if not self._live:  # nobody is left to read for
                         return
                 for lane in self._live.values():
                     lane.pass_over(self._position)
         finally:
             await walk.close()
+
+    def _leave_live(self, lanes: Iterable[Lane]) -> None:
+        """Let these lanes walk alone from now on."""
+        for lane in list(lanes):
+            del self._live[lane.id]
+            lane.pass_over({p: o for p, o in self._position.items() if o > lane.taken.get(p, 0)})
+            self.add(lane)
 
     async def _walk_behind(self, lane: Lane) -> None:
         await self._pass_over_trimmed(lane)
@@ -118,14 +129,17 @@ class Walks:
 
     async def _walk_alone(self, lane: Lane) -> Offsets | None:
         """Read for one lane until it may join or has reached its end; return the position. None: it stays full."""
+        await self._labels.until_known(lane)
         walk = _Walk(self._log, self._app, self._drafts, dict(lane.taken))
         await walk.open()
         try:
             while await _has_room(lane):  # a full lane may not join, and the next read may wait for long
                 if lane.has_taken_all or await self._may_join(lane, walk.position):
                     return walk.position
-                for record in await walk.read():
-                    if not await _has_room(lane):
+                records = await walk.read()
+                await self._labels.until_current(lambda: [lane])
+                for record in records:
+                    if not await _has_room(lane) or not self._labels.know(lane.labels):
                         return None
                     await walk.handle(record, [lane])
                 lane.pass_over(walk.position)
@@ -143,7 +157,7 @@ class Walks:
             lane.pass_over(begins)
 
     async def _may_join(self, lane: Lane, position: Offsets) -> bool:
-        if lane.until is not None or lane.is_full:
+        if lane.until is not None or lane.is_full or not self._labels.know(lane.labels):
             return False
         ends = await ends_of(self._log, ROLE_NAME, self._partitions)
         return sum(max(0, end - position.get(partition, 0)) for partition, end in ends.items()) <= NEAR_RECORDS

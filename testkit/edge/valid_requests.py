@@ -91,7 +91,9 @@ async def valid_requests(installation: EdgeInstallation) -> list[ValidRequest]:
         push(7, optfilter={"android": OPTFILTER}),
         push(8, tag=[[1]], optfilter={"android": OPTFILTER}),
         v2("/v2/push", {**later, "extra": "e"}, a),
-        v2("/v2/push", {**later, "option": {"timed": 2, "send_time_interval": 60, "channel": channel}}, a),
+        v2(
+            "/v2/push", {**later, "option": {"timed": 2, "send_time_interval": 60, "channel": channel, "label": "a"}}, a
+        ),
         v2("/v2/timedtasklist", {"appkey": both, "order": 1, "page_num": 1, "page_size": 50}, a, i, o),
         v2("/v2/timedtaskdetail", {"appkey": both, "task_key": task_key}, a, i, o),
         v2("/v2/timed", {"appkey": {"android": a}, "task_key": task_key}, a, method="DELETE"),

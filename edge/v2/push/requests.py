@@ -26,6 +26,7 @@ from protos.push.v1.push_pb2 import (
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, ROUTE_UNSPECIFIED, App, Platform
 from services.domain.addresses import ROUTES, RouteName
 from services.domain.apns_payload import carrying_msgid
+from services.domain.text import checked_text
 from services.errors import Code, InputError
 
 MAX_PERIOD_S = 30 * 86_400
@@ -81,6 +82,12 @@ class Option(msgspec.Struct, frozen=True):
         ChannelOption | None,
         described("For Android: how channels, such as Web Push, take part. They reach devices without a connection."),
     ] = None
+    label: Annotated[
+        Annotated[str, msgspec.Meta(max_length=64)] | None,
+        described(
+            "A name of yours, such as that of a campaign, by which webhooks choose the events of pushes.", "spring"
+        ),
+    ] = None
 
 
 class PushRequest(msgspec.Struct, frozen=True):
@@ -129,6 +136,7 @@ def push_order(
     check_keys(decode(_SendToKeys, raw).send_to)
     option = body.option or Option()
     period_s = _positive(option.period, max_period_s, "option.period")
+    label = checked_text("option.label", option.label or "", required=False)
     scope = body.send_to.user_scope
     audiences = app_audiences(body.send_to, apps)
     names = {of_app.app.platform: app_of(of_app.app).name for of_app in audiences}
@@ -142,6 +150,7 @@ def push_order(
             period_s=period_s or app_of(of_app.app).default_period_s,
             qps=option.qps or 0,
             channel=_channel(option.channel) if of_app.app.platform == PLATFORM_ANDROID else None,
+            label=label,
             must_exist=of_app.is_single_token and of_app.app.platform == PLATFORM_IOS,
         )
         for of_app in audiences

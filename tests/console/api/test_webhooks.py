@@ -22,15 +22,16 @@ async def made(program: Program, appkey: str, **body: object) -> dict[str, objec
 
 async def test_a_webhook_is_made_changed_and_removed(console: ConsoleInstallation, programs: Programs) -> None:
     _, appkey, head = await app_of_team(console, programs, "administrator", devices=0)
-    new = await made(head, appkey, kinds=["device.removed"], msgids=[7])
+    new = await made(head, appkey, kinds=["device.removed"], msgids=[7], labels=["spring"])
     webhook = new["webhook"]
     assert isinstance(webhook, dict)
     assert str(new["secret"]).startswith("whsec_")
-    assert {name: webhook[name] for name in ("url", "form", "kinds", "msgids", "disabled", "created_ms")} == {
+    assert {name: webhook[name] for name in ("url", "form", "kinds", "msgids", "labels", "disabled", "created_ms")} == {
         "url": URL,
         "form": "standard",
         "kinds": ["device.removed"],
         "msgids": [7],
+        "labels": ["spring"],
         "disabled": False,
         "created_ms": START_MS,
     }

@@ -88,13 +88,13 @@ def shown(found: Sequence[Event], token: str | None = None) -> list[tuple[str, d
 
 
 def test_an_accepted_push() -> None:
-    send = SendPush(msgid=9, id_count=2, appkey=APP, kind=Kind.KIND_UNICAST, task_key="t1")
+    send = SendPush(msgid=9, id_count=2, appkey=APP, kind=Kind.KIND_UNICAST, task_key="t1", label="spring")
     (event,) = events(PUSH_COMMANDS, PushCommand(meta=meta(), send=send))
     assert event.as_json() == {
         "id": ID.hex(),
         "type": "push.accepted",
         "timestamp": AT,
-        "data": {"msgid": 9, "kind": "unicast", "messages": 2, "task": "t1"},
+        "data": {"msgid": 9, "kind": "unicast", "messages": 2, "task": "t1", "label": "spring"},
     }
     assert (event.msgid, event.device) == (9, NO_DEVICE)
     assert not events(PUSH_COMMANDS, PushCommand(meta=meta(), cancel=CancelPush(msgid=9, appkey=APP)))

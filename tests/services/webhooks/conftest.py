@@ -165,14 +165,16 @@ class Installation:
         await self.write_app(next(key for key, app in self.apps.items() if own in app.webhooks))
         return own
 
-    async def report(self, count: int, appkey: str = APP, partition: int = 0, first_number: int = 0) -> list[str]:
-        """Append one record with that many outcomes; return the ids of their events."""
+    async def report(
+        self, count: int, appkey: str = APP, partition: int = 0, first_number: int = 0, msgid: int = 7
+    ) -> list[str]:
+        """Append one record with that many outcomes of a message; return the ids of their events."""
         meta = self.meta()
         self.outcomes += count
         rows = range(count)
         of_app = AppOutcomes(
             appkey=appkey,
-            msgids=struct.pack(f"<{count}Q", *(7 for _ in rows)),
+            msgids=struct.pack(f"<{count}Q", *(msgid for _ in rows)),
             numbers=struct.pack(f"<{count}I", *(first_number + row for row in rows)),
             kinds=bytes([RECEIVED]) * count,
             times_ms=struct.pack(f"<{count}q", *(self.clock.now_ms() for _ in rows)),

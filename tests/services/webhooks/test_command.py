@@ -114,6 +114,9 @@ async def test_a_webhook_from_its_making_to_its_end(carillon: Commands, receiver
     changed = await carillon("set", app.appkey, webhook_id, "--kind", "all", "--push", "7", "--state", "off", "--json")
     assert (changed.lines[0]["kinds"], changed.lines[0]["pushes"], changed.lines[0]["state"]) == ([], [7], "off")
     assert "secret" not in changed.lines[0]
+    for given, labels in (("spring", ["spring"]), ("all", [])):
+        labelled = await carillon("set", app.appkey, webhook_id, "--label", given, "--json")
+        assert (labelled.lines[0]["labels"], labelled.lines[0]["pushes"]) == (labels, [7])
     assert "off" in await state()
     assert (await carillon("resume", app.appkey, webhook_id)).code == 0
     assert "is removed" in (await carillon("remove", app.appkey, webhook_id)).out

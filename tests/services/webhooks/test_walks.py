@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +18,7 @@ from services.replica.epochs import ImpossibleEpochError, next_epoch
 from services.webhooks import lane, walks
 from services.webhooks.lane import Lane
 from services.webhooks.main import sources
+from services.webhooks.push_labels import PushLabels, labels_file
 from services.webhooks.subscriptions import app_subscriber
 from services.webhooks.walks import WalkEpochs, Walks
 from testkit.waiting import until_holds
@@ -31,13 +33,18 @@ def new_lane(name: str, outcomes_from: int, until: int | None = None) -> Lane:
     return Lane(name, app_subscriber(APP), Webhook(webhook_id=name), starts, ends)
 
 
+def new_walks(installation: Installation) -> Walks:
+    labels = PushLabels(installation.log, cast(Any, None), installation.clock, labels_file(Path("unused")))
+    return Walks(installation.log, sources(PARTITIONS), installation.apps.get, labels)
+
+
 def held(lane: Lane) -> list[str]:
     return [queued.event.id for queued in lane.next_events(10_000)]
 
 
 async def test_lanes_at_different_offsets_join_and_take_each_record_once(installation: Installation) -> None:
     expected = [event for _ in range(6) for event in await installation.report(2)]
-    walking = Walks(installation.log, sources(PARTITIONS), installation.apps.get)
+    walking = new_walks(installation)
     ahead, behind = new_lane("ahead", 5), new_lane("behind", 1)
     walking.add(ahead)
     await until_holds(lambda: "ahead" in walking.live)
@@ -55,7 +62,7 @@ async def test_a_full_lane_leaves_waits_for_room_and_joins_again(
 ) -> None:
     monkeypatch.setattr(lane, "MAX_QUEUED", 4)
     monkeypatch.setattr(walks, "NEAR_RECORDS", 2)
-    walking = Walks(installation.log, sources(PARTITIONS), installation.apps.get)
+    walking = new_walks(installation)
     full, quick = new_lane("full", 0), new_lane("quick", 0)
     for each in (full, quick):
         walking.add(each)
@@ -104,7 +111,7 @@ async def test_a_lane_that_is_full_for_long_keeps_no_reader_and_few_events_and_m
     open_reader = installation.log.open
     monkeypatch.setattr(installation.log, "open", open_counted)
     expected = [event for _ in range(10) for event in await installation.report(2)]
-    walking = Walks(installation.log, sources(PARTITIONS), installation.apps.get)
+    walking = new_walks(installation)
     full = new_lane("full", 0)
     walking.add(full)
     await until_holds(lambda: held(full) == expected[:4] and len(opened) == len(closed) > 0)
@@ -134,7 +141,7 @@ async def test_a_walk_lets_others_run(rows: int, installation: Installation, mon
 
     monkeypatch.setattr(walks, "EventTranslator", Counted)
     expected = [event for _ in range(60 // rows) for event in await installation.report(rows)]
-    walking = Walks(installation.log, sources(PARTITIONS), installation.apps.get)
+    walking = new_walks(installation)
     for walked in (new_lane("alone", 0, until=60 // rows), new_lane("shared", 0)):
         made, seen = 0, [0]
         walking.add(walked)
@@ -149,7 +156,7 @@ async def test_a_walk_lets_others_run(rows: int, installation: Installation, mon
 async def test_a_lane_whose_records_the_log_has_removed_goes_on_where_it_begins(installation: Installation) -> None:
     expected = [event for _ in range(5) for event in await installation.report(1)]
     await installation.log.trim(OUTCOMES, 3)
-    walking = Walks(installation.log, sources(PARTITIONS), installation.apps.get)
+    walking = new_walks(installation)
     late = new_lane("late", 1)
     walking.add(late)
     await until_holds(lambda: held(late) == expected[3:])
@@ -158,7 +165,7 @@ async def test_a_lane_whose_records_the_log_has_removed_goes_on_where_it_begins(
 
 async def test_a_lane_with_an_end_takes_what_is_before_it(installation: Installation) -> None:
     expected = [event for _ in range(5) for event in await installation.report(1)]
-    walking = Walks(installation.log, sources(PARTITIONS), installation.apps.get)
+    walking = new_walks(installation)
     hour = new_lane("hour", 1, until=3)
     walking.add(hour)
     await until_holds(lambda: hour.has_taken_all)

@@ -20,6 +20,7 @@ from protos.registry.v1.registry_pb2 import (
     ChangeWebhookResponse,
     ListTeamWebhooksRequest,
     WebhookKinds,
+    WebhookLabels,
     WebhookPushes,
 )
 from protos.runtime.v1.log_pb2 import Origin
@@ -76,6 +77,9 @@ async def test_fields_are_changed_alone_and_a_webhook_is_removed(registry: Runni
     pushes = WebhookPushes(msgids=[9, 7, 9])
     changed = (await change(registry, app, webhook_id=first.webhook_id, pushes=pushes, disabled=True)).webhook
     assert (list(changed.msgids), changed.disabled) == ([7, 9], True)
+    labels = WebhookLabels(labels=["spring", "autumn", "spring"])
+    labelled = (await change(registry, app, webhook_id=first.webhook_id, labels=labels)).webhook
+    assert (list(labelled.labels), list(labelled.msgids)) == (["autumn", "spring"], [7, 9])
     assert (await change(registry, app, webhook_id=first.webhook_id, disabled=False)).webhook.disabled is False
     assert not (await change(registry, app, webhook_id=first.webhook_id, remove=True)).HasField("webhook")
     assert stored(registry, app) == [second]
@@ -107,6 +111,8 @@ async def test_both_secrets_sign_while_one_changes(registry: RunningRegistry) ->
         ({"url": URL, "kinds": WebhookKinds(kinds=[EventKind.ValueType(0)])}, "kinds must be among push.accepted"),
         ({"url": URL, "kinds": WebhookKinds(kinds=[EventKind.ValueType(999)])}, "kinds must be among"),
         ({"url": URL, "pushes": WebhookPushes(msgids=range(101))}, "at most 100"),
+        ({"url": URL, "labels": WebhookLabels(labels=map(str, range(21)))}, "at most 20"),
+        ({"url": URL, "labels": WebhookLabels(labels=["a\nb"])}, "labels must have"),
         ({"url": URL, "resume": True}, "neither resumed"),
         ({"webhook_id": "0" * 16, "url": URL}, "has no webhook"),
         ({"webhook_id": "0" * 16, "remove": True}, "has no webhook"),
@@ -144,7 +150,15 @@ async def test_the_audit_names_changes_and_neither_secrets_nor_paths(registry: R
     assert changes == [
         (
             "webhook made",
-            [f"webhook {webhook_id}", host, "form standard", "kinds all", "pushes all", "webhook_state on"],
+            [
+                f"webhook {webhook_id}",
+                host,
+                "form standard",
+                "kinds all",
+                "pushes all",
+                "labels all",
+                "webhook_state on",
+            ],
         ),
         ("webhook secret rotated", [f"webhook {webhook_id}"]),
         ("webhook set", [f"webhook {webhook_id}", "another url of this host"]),
