@@ -109,21 +109,22 @@ async def find_devices(backend: Backend, appkey: str, name: str) -> list[Device]
     """Return the device with this token, removed ones too, or else the devices with this alias."""
     if not name or len(name) > MAX_NAME or not name.isprintable():
         return []
-    for token in spellings(name):
-        if devices := await _devices(backend, appkey, token):
-            return devices
+    of_spellings = await asyncio.gather(*(_devices(backend, appkey, token) for token in spellings(name)))
+    if found := [device for devices in of_spellings for device in devices]:
+        return [min(found, key=lambda device: device.removed_ms > 0)]
     registries = backend.roles.peers.all("registry")
     owner = registries[partition_of(device_key(appkey, name), len(registries))]
     asked = FindAliasesRequest(appkey=appkey, aliases=[name])
     (answer,) = (await RegistryServiceStub(owner).FindAliases(asked)).aliases
-    found = await asyncio.gather(*(_devices(backend, appkey, entry.token) for entry in answer.devices))
-    return [device for devices in found for device in devices]
+    of_alias = await asyncio.gather(*(_devices(backend, appkey, entry.token) for entry in answer.devices))
+    return [device for devices in of_alias for device in devices if not device.removed_ms]
 
 
 async def _devices(backend: Backend, appkey: str, token: str) -> list[Device]:
     partition = partition_of(device_key(appkey, token), backend.roles.partitions)
     registry = RegistryServiceStub(backend.roles.peers.owner("registry", partition))
-    return list((await registry.GetDevices(GetDevicesRequest(appkey=appkey, tokens=[token]))).devices)
+    asked = GetDevicesRequest(appkey=appkey, tokens=[token], removed_too=True)
+    return list((await registry.GetDevices(asked)).devices)
 
 
 class AddressPage(NamedTuple):

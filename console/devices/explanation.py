@@ -8,6 +8,7 @@ from console.shell.languages import Language
 from protos.analytics.v1.analytics_pb2 import Exclusion, PushOnDevice, TimelineEntry
 from protos.analytics.v1.analytics_pb2 import ExclusionReason as Reason
 from protos.registry.v1.apps_pb2 import Pause
+from protos.registry.v1.devices_pb2 import Device
 from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_UNSENT, Task
 from services.domain.recorded_reasons import AcceptanceUnknown, ChannelAcceptanceUnknown, parsed_reason
 
@@ -44,10 +45,12 @@ def explain(
     is_ios: bool = False,
     pause: Pause | None = None,
     task: Task | None = None,
+    record: Device | None = None,
 ) -> Explanation:
     """Return why the device got the push or not.
 
     `pause`: that of the app, or of all apps, that holds now. `task`: the timed task that has not sent the push.
+    `record`: the device's record, which says if it was removed.
     """
     if task is not None and device.exclusion.reason == Reason.EXCLUSION_REASON_PUSH_NOT_STARTED:
         kind = "warn" if task.status == TASK_STATUS_UNSENT else "bad"
@@ -68,7 +71,14 @@ def explain(
     for event in (*ENDED, *_PUSH_ENDED):
         if event in events:
             return Explanation(" ".join([_ended(events[event], words), *_by_simulator(events[event], words)]), "bad")
+    if record is not None and record.removed_ms:
+        return Explanation(_removed(record, words), "bad")
     return Explanation(_waits(device, events, words, pause), "warn")
+
+
+def _removed(record: Device, words: Words) -> str:
+    sentence = words.gettext("The device was removed at %(time)s (%(reason)s), so it does not get the push any more.")
+    return sentence % {"time": words.moment(record.removed_ms), "reason": words.reason(record.removed_reason)}
 
 
 def _accepted_by_apple(sent: TimelineEntry, words: Words) -> str:

@@ -73,7 +73,7 @@ async def why(backend: Backend, appkey: str, msgid: str, devices: Sequence[Devic
     is_ios = app.platform == PLATFORM_IOS
     task = await _unsent_task(backend, appkey, msgid, audits)
     answers = [
-        Answer(device, explain(audit.device, words, is_ios=is_ios, pause=pause, task=task), audit.device)
+        Answer(device, explain(audit.device, words, is_ios=is_ios, pause=pause, task=task, record=device), audit.device)
         for device, audit in zip(devices, audits, strict=True)
     ]
     return Answers(audits[0].request_json, answers, max(audit.records_behind for audit in audits))

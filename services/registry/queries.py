@@ -60,9 +60,9 @@ class RegistryQueries:
             return self._numbers_of_few(appkey, tokens, removed_too)
         return await self._run(self._numbers, appkey, tokens, removed_too)
 
-    async def devices(self, appkey: str, tokens: Sequence[str]) -> list[Device]:
-        """Return the records of the tokens that exist, in the order of the tokens."""
-        return await self._run(self._records, appkey, tokens)
+    async def devices(self, appkey: str, tokens: Sequence[str], *, removed_too: bool = False) -> list[Device]:
+        """Return the records of the tokens that are registered, in the order of the tokens."""
+        return await self._run(self._records, appkey, tokens, removed_too)
 
     async def tokens(self, appkey: str, partition: int, numbers: Sequence[int]) -> list[tuple[str, int]]:
         """Return (token, last activity in ms) for each number of the partition, in order; ("", 0) if there is none."""
@@ -171,11 +171,11 @@ class RegistryQueries:
         known = [token for token, number in zip(tokens, numbers, strict=True) if number is not None]
         return int(row[0]) if row else 0, known
 
-    def _records(self, appkey: str, tokens: Sequence[str]) -> list[Device]:
+    def _records(self, appkey: str, tokens: Sequence[str], removed_too: bool) -> list[Device]:
         rows = self._devices.execute(
             "SELECT record FROM json_each(?) AS requested CROSS JOIN devices"
-            " ON appkey = ? AND token = requested.value WHERE removed_ms = 0 ORDER BY requested.key",
-            (_json(tokens), appkey),
+            " ON appkey = ? AND token = requested.value WHERE removed_ms = 0 OR ? ORDER BY requested.key",
+            (_json(tokens), appkey, removed_too),
         )
         return [Device.FromString(record) for (record,) in rows]
 

@@ -239,7 +239,9 @@ class RegistryServicer(RegistryServiceServicer):
         return FindAliasesResponse(aliases=await self._queries.aliases(request.appkey, list(request.aliases), ranking))
 
     async def GetDevices(self, request: GetDevicesRequest, context: Context) -> GetDevicesResponse:
-        return GetDevicesResponse(devices=await self._queries.devices(request.appkey, list(request.tokens)))
+        tokens = list(request.tokens)
+        found = await self._queries.devices(request.appkey, tokens, removed_too=request.removed_too)
+        return GetDevicesResponse(devices=found)
 
     async def GetTokens(self, request: GetTokensRequest, context: Context) -> GetTokensResponse:
         found = await self._queries.tokens(request.appkey, request.partition, list(request.numbers))

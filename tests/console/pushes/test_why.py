@@ -7,10 +7,13 @@ from protos.analytics.v1.analytics_pb2 import (
     AuditDeviceRequest,
     AuditDeviceResponse,
     AuditPushRequest,
+    PushOnDevice,
     TimelineEntry,
 )
 from protos.analytics.v1.details_pb2 import Detail
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
+from services.domain.command_writer import CommandWriter, device_command
 from tests.console.conftest import START_MS, ConsoleInstallation, text_of
 from tests.console.test_pushes import MSGID, device, push_of_app, viewer_of
 
@@ -119,3 +122,24 @@ async def test_the_page_of_a_device_names_its_messages(console: ConsoleInstallat
     assert f"<Storm> {MSGID} sent" in text_of(await viewer.get(path))
     console.analytics.devices[token].timeline.pop()
     assert f"<Storm> {MSGID} offline, waiting" in text_of(await viewer.get(path))
+
+
+async def test_a_device_that_was_removed_is_found_by_its_token_and_explained(console: ConsoleInstallation) -> None:
+    appkey = await push_of_app(console)
+    for token, reason, told in (
+        ("token-1", "revoked by root@host", "its key was revoked by root@host"),
+        ("token-2", "BadDeviceToken", "BadDeviceToken"),
+    ):
+        await device(console, appkey, token, "alice")
+        writer = CommandWriter("test", console.log, console.peers, console.clock, 4)
+        removal = DeviceCommand(appkey=appkey, token=token, remove=RemoveDevice(reason=reason))
+        await writer.append_and_wait([device_command(removal)])
+        console.analytics.pushes[MSGID].device.CopyFrom(PushOnDevice(token=token, in_audience=True))
+        viewer = await viewer_of(console)
+        page = await viewer.get(f"/apps/{appkey}/device?name={token}")
+        words = text_of(page)
+        assert (page.status_code, "This device is removed:" in words, "2026-" in words) == (200, True, True)
+        why = text_of(await viewer.get(f"/apps/{appkey}/why?name={token}&push={MSGID}"))
+        assert f"The device was removed at 2026-09-21 22:13:20 ({told}), so it does not get the push" in why
+    gone = await viewer.get(f"/apps/{appkey}/device?name=alice")
+    assert (gone.status_code, "No device is found" in text_of(gone)) == (404, True)

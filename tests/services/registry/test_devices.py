@@ -142,6 +142,12 @@ async def test_lists_are_answered_in_request_order(registry: RunningRegistry) ->
     found = (await registry.stub.GetDevices(GetDevicesRequest(appkey=app.appkey, tokens=tokens_requested))).devices
     assert [device.token for device in found] == [token for token in tokens_requested if token != "none"]
     assert [device.number for device in found] == [number for number in numbers if number >= 0]
+    await registry.apply(command(app, "t7", remove=RemoveDevice(reason="unregistered")))
+    few = GetDevicesRequest(appkey=app.appkey, tokens=["t7", "t8"])
+    assert [device.token for device in (await registry.stub.GetDevices(few)).devices] == ["t8"]
+    few.removed_too = True
+    assert [bool(device.removed_ms) for device in (await registry.stub.GetDevices(few)).devices] == [True, False]
+    await registry.apply(register(app, "t7"))
     assert [index for index, number in enumerate(numbers) if number < 0] == [0, len(tokens_requested) - 1]
     assert await registry.numbers("1999999999", tokens) == [-1] * len(tokens)
     for partition in range(PARTITIONS):
