@@ -8,7 +8,7 @@ from falcon.asgi import Request, Response
 from console.audit.actions import SUBJECTS, Filters, Line, actions, filters_of, lines
 from console.audit.words import action_words
 from console.shell.csv_file import answer_csv
-from console.shell.page import Page, problem_of, visit_of
+from console.shell.page import Page, problem_of, unknown_app, visit_of
 from protos.analytics.v1.analytics_pb2 import ActionEntry, AuditActionsResponse
 from services.errors import InputError
 
@@ -23,7 +23,8 @@ class AuditPage(Page):
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         filters = _filters(request, self.site.clock.now_ms(), visit.zone)
-        problem, answer = "", AuditActionsResponse()
+        apps, answer = self.visible_apps(visit), AuditActionsResponse()
+        problem = unknown_app(visit, filters.app, apps)
         try:
             answer = await actions(self.site, visit, filters, visit.zone, request.get_param("pos") or "", ROWS)
         except InputError as error:
@@ -35,7 +36,7 @@ class AuditPage(Page):
             400 if problem else 200,
             lines=await lines(self.site, visit, answer.actions),
             filters=filters,
-            apps=self.visible_apps(visit),
+            apps=apps,
             teams=self.visible_teams(visit),
             subjects=SUBJECTS,
             words=action_words(visit.gettext),

@@ -13,7 +13,7 @@ from console.devices.actions import (
     note_data_read,
 )
 from console.devices.answers import device_record, listed_address
-from console.shell.page import Page, go_to, visit_of
+from console.shell.page import Page, go_to, unknown_app, visit_of
 from services.domain.permissions import Action
 
 ATTRIBUTES = (
@@ -37,10 +37,12 @@ class DevicesPage(Page):
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         appkey, name = request.get_param("appkey") or "", (request.get_param("name") or "").strip()
-        if self.site.apps.get(appkey) and name:
-            raise go_to(f"/apps/{appkey}/device?{urlencode({'name': name})}")
         apps = [app for app in self.visible_apps(visit) if visit.may_app(Action.VIEW_DEVICES, app.appkey)]
-        self.show(request, response, "devices/find.html", apps=apps)
+        problem = unknown_app(visit, appkey, apps)
+        if appkey and name and not problem:
+            raise go_to(f"/apps/{appkey}/device?{urlencode({'name': name})}")
+        status = 404 if problem else 200
+        self.show(request, response, "devices/find.html", status, apps=apps, appkey=appkey, name=name, problem=problem)
 
 
 class DevicePage(Page):

@@ -13,7 +13,8 @@ from console.devices.explanation import Explanation, Words, explain
 from console.pushes.actions import Before, PushRow, latest_pushes, push_of
 from console.pushes.view import content
 from console.shell.backend import Backend, app_of
-from console.shell.page import Page, go_to, visit_of
+from console.shell.page import Page, go_to, unknown_app, visit_of
+from console.shell.visit import Visit
 from console.tasks.actions import unsent_task
 from protos.analytics.v1.analytics_pb2 import (
     AuditPushResponse,
@@ -130,12 +131,15 @@ MAX_PUSHES = 20
 class WhyPageBase(Page):
     """The base of the form and of the page that answers it."""
 
+    def apps_to_ask(self, visit: Visit) -> list[App]:
+        """Return the apps about whose devices the user may ask."""
+        return [app for app in self.visible_apps(visit) if visit.may_app(Action.VIEW_DEVICES, app.appkey)]
+
     def show_form(
         self, request: Request, response: Response, appkey: str, name: str, msgid: str, problem: str = ""
     ) -> None:
         """Answer with the form, filled in. `problem`: why there is no answer."""
-        visit = visit_of(request)
-        apps = [app for app in self.visible_apps(visit) if visit.may_app(Action.VIEW_DEVICES, app.appkey)]
+        apps = self.apps_to_ask(visit_of(request))
         self.show(
             request,
             response,
@@ -154,9 +158,10 @@ class WhyFormPage(WhyPageBase):
 
     async def on_get(self, request: Request, response: Response) -> None:
         appkey, name, msgid = ((request.get_param(field) or "").strip() for field in ("appkey", "name", "push"))
-        if self.site.apps.get(appkey) and name:
+        problem = unknown_app(visit_of(request), appkey, self.apps_to_ask(visit_of(request)))
+        if appkey and name and not problem:
             raise go_to(f"/apps/{appkey}/why?{urlencode({'name': name, 'push': msgid})}")
-        self.show_form(request, response, appkey, name, msgid)
+        self.show_form(request, response, appkey, name, msgid, problem)
 
 
 class WhyPage(WhyPageBase):

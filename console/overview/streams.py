@@ -203,7 +203,7 @@ class LivePushes(LivePage):
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         apps = self.visible_apps(visit)
-        chosen = [app for app in apps if app.appkey == request.get_param("appkey")] or apps[:MAX_APPS]
+        chosen = [app for app in apps if (request.get_param("appkey") or "") in ("", app.appkey)][:MAX_APPS]
         words = sought_words(request)
         self.open_stream(request, response, [self.latest(visit, chosen, MAX_ROWS, words)], self.same_apps(visit))
 

@@ -27,7 +27,7 @@ from console.pushes.view import (
     speed_chart,
 )
 from console.pushes.words import unsent_task_sentence
-from console.shell.page import Page, go_to, problem_of, sought_words, visit_of
+from console.shell.page import Page, go_to, problem_of, sought_words, unknown_app, visit_of
 from console.shell.visit import Visit
 from console.statistics.actions import CATEGORIES
 from console.tasks.actions import may_cancel, unsent_task
@@ -53,12 +53,13 @@ class PushesPage(Page):
         if found is not None:
             raise go_to(f"/apps/{found.appkey}/pushes/{sought}")
         apps = self.visible_apps(visit)
-        chosen = [app for app in apps if app.appkey == request.get_param("appkey")] or apps[:MAX_APPS]
+        appkey = request.get_param("appkey") or ""
+        chosen = [app for app in apps if appkey in ("", app.appkey)][:MAX_APPS]
+        problem = unknown_app(visit, appkey, apps)
         most = request.get_param_as_int("latest", min_value=1, max_value=MAX_ROWS) or MAX_ROWS
         before = Before.of(request.get_param("before") or "0-0")
         latest = await latest_pushes(self.site, chosen, most, before, words=sought)
-        problem = ""
-        if sought and not latest.rows:
+        if sought and not problem and not latest.rows:
             problem = visit.gettext(
                 "No push of your apps has this message id, "
                 "and no broadcast or multicast has these words in its title or text."

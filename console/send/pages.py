@@ -9,7 +9,7 @@ from console.send.composed_pushes import ComposedPush, SentPush
 from console.send.draft_pages import body_of_draft
 from console.send.forms import body_of
 from console.send.page import SendingPage, is_again, problem_to_mend, replaced_draft, words_of_old_key
-from console.shell.page import Page, go_to, visit_of
+from console.shell.page import Page, go_to, unknown_app, visit_of
 from console.shell.visit import Visit
 from protos.accounts.v1.drafts_pb2 import DraftStatus
 from protos.registry.v1.apps_pb2 import App
@@ -27,7 +27,9 @@ class ChooseAppPage(Page):
         visit = visit_of(request)
         visible = self.visible_apps(visit)
         apps = [app for app in visible if visit.may_app(Action.SEND, app.appkey)]
-        chosen = [app for app in apps if app.appkey == request.get_param("appkey")] or apps
+        appkey = request.get_param("appkey") or ""
+        chosen = [app for app in apps if appkey in ("", app.appkey)]
+        problem = unknown_app(visit, appkey, apps) if apps else ""
         if len(chosen) == 1:
             raise go_to(f"/apps/{chosen[0].appkey}/send")
         may_register = visit.may(Action.MANAGE_INSTALLATION)
@@ -35,6 +37,9 @@ class ChooseAppPage(Page):
             request,
             response,
             "send/choose.html",
+            404 if problem else 200,
+            problem=problem,
+            appkey=appkey,
             apps=apps,
             has_visible_apps=bool(visible),
             may_register=may_register,

@@ -244,7 +244,10 @@ class AccessControl:
         return msgspec.structs.replace(known, provider=provider) if provider else None
 
     async def _read_form(self, request: Request, visit: Visit, *, is_of_program: bool) -> dict[str, str]:
-        """Return the fields of a form. HTTP 403: its CSRF token is not the session's, or another site sends it."""
+        """Return the fields of a form. HTTP 403: its CSRF token is not the session's, or another site sends it.
+
+        An out-of-date log-in form is shown anew instead.
+        """
         media_type = (request.content_type or "").partition(";")[0].strip().lower()
         if media_type != _FORM:
             raise falcon.HTTPUnsupportedMediaType(description="send a form")
@@ -257,7 +260,12 @@ class AccessControl:
             return form
         is_of_another_site = request.get_header("Sec-Fetch-Site") in ("cross-site", "same-site")
         given = form.pop("csrf", "") or request.get_header("X-CSRF-Token") or ""
-        if is_of_another_site or not is_token(given, visit.session.csrf):
+        is_right = is_token(given, visit.session.csrf)
+        if request.path == LOG_IN_PATH and not is_right and not is_of_another_site:
+            # A log-in or log-out in another tab replaced the cookie: nothing is lost but the password.
+            visit.notify(visit.gettext("The log-in form was out of date. Fill it in again."))
+            raise falcon.HTTPSeeOther(request.relative_uri)
+        if is_of_another_site or not is_right:
             raise falcon.HTTPForbidden(
                 title=visit.gettext("This form is out of date"),
                 description=visit.gettext("Nothing was changed. Go back, reload the page and send the form again."),

@@ -1,6 +1,6 @@
 """The base of all pages, and what they share."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,6 +106,16 @@ def shown_values(visit: Visit) -> dict[str, str]:
 def shown_text(values: Mapping[str, str]) -> str:
     """Return the values of a form as its hidden field `shown`, so that only fields that the user changes are saved."""
     return msgspec.json.encode(values).decode()
+
+
+def unknown_app(visit: Visit, appkey: str, apps: Iterable[App]) -> str:
+    """Return the words for an appkey of a link or form that none of the apps has; "" if one has it, or none is named.
+
+    The words are the same for apps of other teams and for keys that no app has.
+    """
+    if not appkey or any(app.appkey == appkey for app in apps):
+        return ""
+    return visit.gettext("None of your apps has the key %(appkey)s. Choose an app.") % {"appkey": appkey}
 
 
 def sought_words(request: Request) -> str:

@@ -4,7 +4,7 @@ import msgspec
 from falcon.asgi import Request, Response
 
 from console.shell.csv_file import answer_csv
-from console.shell.page import Page, Site, problem_of, visit_of
+from console.shell.page import Page, Site, problem_of, unknown_app, visit_of
 from console.shell.visit import Visit
 from console.statistics.actions import CATEGORIES, KINDS, StatisticsQuestion, question_of, statistics
 from console.statistics.table import StatisticsTable, links_of, statistics_table, with_channel_columns
@@ -19,7 +19,8 @@ class StatisticsPage(Page):
         visit = visit_of(request)
         apps = self.visible_apps(visit)
         question = _question(request, self.site, apps)
-        problem, table = "", StatisticsTable([], [])
+        named = (request.get_param("appkey") or "").strip()
+        problem, table = unknown_app(visit, named, apps), StatisticsTable([], [])
         try:
             if question.appkey:
                 table = await self.answer(visit, question)
@@ -30,6 +31,7 @@ class StatisticsPage(Page):
             response,
             "statistics/statistics.html",
             400 if problem else 200,
+            named=named,
             apps=apps,
             question=question,
             table=table,

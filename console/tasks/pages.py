@@ -7,7 +7,7 @@ from falcon.asgi import Request, Response
 
 from console.pushes.actions import schedulers
 from console.pushes.view import Content, content
-from console.shell.page import AWAY, Page, go_to, problem_of, visit_of
+from console.shell.page import AWAY, Page, go_to, problem_of, unknown_app, visit_of
 from console.shell.visit import Visit
 from console.tasks.actions import cancel_task, may_cancel
 from protos.push.v1.push_pb2 import SendPush
@@ -36,7 +36,9 @@ class TasksPageBase(Page):
         """Answer with a page of the tasks of the user's apps: those that wait by due time, then the others."""
         visit = visit_of(request)
         apps = self.visible_apps(visit)
-        chosen = [app for app in apps if app.appkey == request.get_param("appkey")] or apps
+        appkey = request.get_param("appkey") or ""
+        chosen = [app for app in apps if appkey in ("", app.appkey)]
+        problem = problem or unknown_app(visit, appkey, apps)
         number = request.get_param_as_int("page", min_value=1, max_value=10_000) or 1
         appkeys = [app.appkey for app in chosen]
         page = await self.site.tasks.waiting_first(appkeys, page_num=number, page_size=PAGE_TASKS)

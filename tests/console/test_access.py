@@ -1,9 +1,11 @@
 """Permissions of all routes: each route and method is requested with every kind of account."""
 
+import re
+
 import pytest
 
 from console.routes import ROUTES
-from tests.console.conftest import Browser, ConsoleInstallation
+from tests.console.conftest import Browser, ConsoleInstallation, text_of
 from tests.console.live.event_stream import event_stream
 
 EVERYBODY = {"nobody", "stranger", "viewer", "sender", "approver", "head", "administrator"}
@@ -161,3 +163,24 @@ async def test_an_app_that_does_not_exist_looks_like_one_of_another_team(
     viewer = await console.logged_in("viewer")
     answers = [await viewer.get(path), await viewer.get(path.replace("1", other, 1))]
     assert [answer.status_code for answer in answers] == [403, 403]
+
+
+@pytest.mark.parametrize(
+    "path", ["/devices?name=a&", "/why?name=a&push=7&", "/statistics?", "/tasks?", "/pushes?", "/send?", "/audit?"]
+)
+async def test_a_link_with_an_app_that_is_not_ones_own_is_not_answered_with_another(
+    console: ConsoleInstallation, path: str
+) -> None:
+    team_id = await console.team("News", head="administrator")
+    own, _ = [await console.app(name, team_id) for name in ("Own", "Second")]
+    other = await console.app("Others")
+    head = await console.logged_in("head")
+    name = "app" if path == "/audit?" else "appkey"
+    for foreign in (other, "7"):
+        page = await head.get(f"{path}{name}={foreign}")
+        words = text_of(page)
+        assert (page.status_code in (400, 404), f"None of your apps has the key {foreign}." in words) == (True, True)
+        assert f'value="{own}" selected' not in page.text
+        chosen = re.search(r'<select id="f-app(?:key)?"[^>]*>\s*<option value="([^"]*)"', page.text)
+        assert (chosen and chosen[1]) == ""
+    assert "None of your apps" not in text_of(await head.get(f"{path}{name}={own}"))

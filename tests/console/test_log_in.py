@@ -232,7 +232,6 @@ async def test_a_form_needs_the_token_of_its_own_session(console: ConsoleInstall
     for token in ("", "wrong", "ä", other.csrf):
         refused = await alice.post("/account", csrf=token, display_name="Mallory", locale="", zone="")
         assert (refused.status_code, "out of date" in text_of(refused)) == (403, True)
-    assert (await other.post("/log-in", csrf="", login="alice", password=PASSWORD)).status_code == 403
     alice.http.headers["Sec-Fetch-Site"] = "cross-site"
     assert (await alice.post("/account", display_name="Mallory", locale="", zone="")).status_code == 403
     alice.http.headers["Sec-Fetch-Site"] = "same-origin"
@@ -255,6 +254,23 @@ async def test_a_user_says_where_notices_go(console: ConsoleInstallation) -> Non
     (user,) = (await console.accounts.GetUsers(GetUsersRequest(user_ids=[user_id]))).users
     assert user.mail_address == "alice@example.org"
     assert 'value="alice@example.org"' in (await alice.get("/account")).text
+
+
+async def test_a_log_in_form_that_another_tab_put_out_of_date_is_shown_anew(console: ConsoleInstallation) -> None:
+    await console.user("alice")
+    browser = await console.logged_in("alice")
+    await browser.get("/log-in?next=/apps")
+    old = browser.csrf
+    assert (await browser.post("/log-out")).status_code == 303
+    sent = await browser.post("/log-in?next=/apps", csrf=old, login="alice", password=PASSWORD)
+    assert (sent.status_code, sent.headers["location"]) == (303, "/log-in?next=/apps")
+    again = await browser.get(sent.headers["location"])
+    assert "The log-in form was out of date. Fill it in again." in text_of(again)
+    assert (await browser.get("/apps")).status_code == 303
+    entered = await browser.post("/log-in?next=/apps", login="alice", password=PASSWORD)
+    assert (entered.status_code, entered.headers["location"]) == (303, "/apps")
+    browser.http.headers["Sec-Fetch-Site"] = "cross-site"
+    assert (await browser.post("/log-in", csrf="", login="alice", password=PASSWORD)).status_code == 403
 
 
 async def test_a_form_of_an_ended_session_asks_to_log_in_beside_it(console: ConsoleInstallation) -> None:
