@@ -76,16 +76,19 @@ def up() -> None:
         settings = load(Settings, env)
         role_settings = {role: load(role_definition(role).settings, env) for role in _HERE}
         analytics_settings = _check_analytics(env)
-        gateway_url = load(ConsoleSettings, env).gateway_url
+        console_settings = load(ConsoleSettings, env)
         configure(settings.log_level)
         with data_directory.lock_directory(settings.data):
             for role in _HERE:
                 restrict_state(settings.state_dir(role))
-            uvloop.run(_up(settings, analytics_settings, role_settings, gateway_url))
+            uvloop.run(_up(settings, analytics_settings, role_settings, console_settings))
 
 
 async def _up(
-    settings: Settings, analytics_settings: AnalyticsSettings, role_settings: Mapping[str, Any], gateway_url: str
+    settings: Settings,
+    analytics_settings: AnalyticsSettings,
+    role_settings: Mapping[str, Any],
+    console_settings: ConsoleSettings,
 ) -> None:
     servers = {role: LocalServer() for role in _HERE}
     of_analytics = connect(address(settings, ANALYTICS))
@@ -141,7 +144,7 @@ async def _up(
             console,
             *(ChildReadiness(child, _CHILD_READY_S) for child in children),
             *_archiver(context, analytics_settings, role_settings["edge"], built_roles),
-            WelcomePrinter(context, _endpoints(settings, role_settings), gateway_url, settings.data),
+            WelcomePrinter(context, _endpoints(settings, role_settings), console_settings, settings.data),
             health,
             IdleMemory(clock, OwnMemory()),
         ]

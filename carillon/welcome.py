@@ -17,6 +17,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from carillon.commands.output import is_unicode_terminal, say, say_light_on_dark
+from console.first_start import FirstStart
+from console.settings import ConsoleSettings
 from console.shell.qr import qr_lines
 from edge.core.parsing.canonical import canonical_text
 from edge.core.signature import sign_text
@@ -62,17 +64,18 @@ class InterfaceAddress(NamedTuple):
 class WelcomePrinter:
     """The last service to start: creates the demo app if there is no app, then prints the lines.
 
-    `gateway_url`: where phones reach the gateway.
+    Where nobody can log in to the console yet, the last lines are the link with which a person begins.
     """
 
     name = "welcome"
 
     def __init__(
-        self, context: RoleContext, endpoints: Sequence[InterfaceAddress], gateway_url: str, data: Path
+        self, context: RoleContext, endpoints: Sequence[InterfaceAddress], console: ConsoleSettings, data: Path
     ) -> None:
         self._context = context
         self._endpoints = endpoints
-        self._gateway_url = gateway_url
+        self._gateway_url = console.gateway_url
+        self._first_start = FirstStart(console, context.peers)
         self._secret_file = data.absolute() / SECRET_FILE
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -90,6 +93,8 @@ class WelcomePrinter:
         say(*lines)
         if app is not None:
             say_phone_code(self._gateway_url, app.appkey)
+        if link := await self._first_start.lines():
+            say(*link)
         ready.set()
         await asyncio.Event().wait()
 

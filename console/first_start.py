@@ -33,6 +33,16 @@ class FirstStart:
 
     async def run(self, ready: asyncio.Event) -> None:
         ready.set()
+        if lines := await self.lines():
+            sys.stdout.write("\n".join(lines) + "\n")
+            sys.stdout.flush()
+        await asyncio.Event().wait()
+
+    async def lines(self) -> list[str]:
+        """Return the lines with a new link, between empty ones; none if an administrator can log in.
+
+        While accounts does not answer it is asked again.
+        """
         log_ins = LogInServiceStub(self._peers.all("accounts")[0])
         request = InviteFirstAdministratorRequest(login=LOGIN, origin=Origin(interface=ROLE_NAME))
         while True:
@@ -40,17 +50,14 @@ class FirstStart:
                 invited = await log_ins.InviteFirstAdministrator(request)
             except ConflictError as error:
                 logger.info("no link for a first log-in is printed", reason=str(error))
-                break
+                return []
             except (UnavailableError, DeadlineError) as error:
                 logger.info(
                     "accounts does not answer yet; whether this is the first start is unknown", error=str(error)
                 )
                 await asyncio.sleep(_RETRY_S)
             else:
-                sys.stdout.write("\n".join(self._lines(invited)) + "\n")
-                sys.stdout.flush()
-                break
-        await asyncio.Event().wait()
+                return ["", *self._lines(invited), ""]
 
     def _lines(self, invited: InviteFirstAdministratorResponse) -> list[str]:
         until = datetime.fromtimestamp(invited.link_expires_ms / 1000, self._settings.zone())

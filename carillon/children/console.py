@@ -16,6 +16,7 @@ import click
 from carillon.children.parent import LogWatch, ParentLog, ParentStatusFollower
 from carillon.children.process import Progress, address, run_as_child
 from carillon.roles import role_definition
+from console.first_start import FirstStart
 from console.settings import ROLE_NAME, ConsoleSettings
 from protos.runtime.v1.parent_pb2 import AskOperationsRequest
 from protos.runtime.v1.parent_pb2_grpc import ParentServiceStub
@@ -74,7 +75,9 @@ async def _role(listener_file: int, settings: ConsoleSettings) -> AsyncIterator[
             connections = HttpConnections(ROLE_NAME, pages_limits(hard_file_limit()), clock)
             listener = HttpListener("the console", pages.application, "", 0, connections, shared)
             watch = [] if settings.kafka_bootstrap else [LogWatch(log, _FOLLOWED, parent, clock)]
-            services: list[Service] = [*watch, ParentStatusFollower(board, parent, clock), *built.services, listener]
+            # The parent prints the link of the first start, below its other lines.
+            own = [service for service in built.services if not isinstance(service, FirstStart)]
+            services: list[Service] = [*watch, ParentStatusFollower(board, parent, clock), *own, listener]
             yield replace(built, services=services), health.records_read
     finally:
         await parent.close()

@@ -72,8 +72,7 @@ function notificationOf(push) {
   item.querySelector(".phone-effect").textContent = effect;
   item.querySelector("[data-does=dismissed]").hidden = push.removable === false;
   item.addEventListener("click", ({ target }) => {
-    const does = target.closest("button")?.dataset.does;
-    if (!does) return;
+    const does = target.closest("button")?.dataset.does ?? "clicked"; // a tap anywhere on it, as on a phone
     notifications = notifications.filter(({ msgid }) => msgid !== push.msgid);
     showNotifications();
     if (does === "clicked") showBadge(0);

@@ -53,6 +53,9 @@ async def test_each_printed_command_works(installation: Installation, tmp_path: 
     ]
     assert "4. For this push on a phone, start again with an address that it reaches instead of 127.0.0.1:" in lines
     assert "carillon://" not in installation.output().read_text()
+    printed = lines.index("Carillon is ready."), next(n for n, line in enumerate(lines) if "/link?token=link_" in line)
+    assert printed[0] < lines.index("3. Show what happened to the push; ID is the id in the answer:") < printed[1]
+    assert [line for line in lines[printed[1] + 1 :] if line and not line.startswith("{")] == []
     health = next(line.split()[-1] for line in lines if line.startswith("health "))
     metrics = next(line.split()[-1] for line in lines if line.startswith("metrics "))
     assert (await asyncio.to_thread(httpx.get, health)).text == '{"status":"ready"}'

@@ -143,3 +143,13 @@ async def test_members_see_the_devices_of_their_apps_and_nothing_of_processes(co
     assert "scheduling" not in words
     chinese = await viewer.http.get("/", headers={"Accept-Language": "zh-CN"})
     assert "服务的一部分" in text_of(chinese)
+
+
+async def test_before_the_first_push_the_overview_says_what_comes_next(console: ConsoleInstallation) -> None:
+    await console.app("News", await console.team("News", sender="sender"))
+    sender = await console.logged_in("sender")
+    assert 'hx-get="/pushes?latest=5"' in (await sender.get("/")).text
+    rows = await sender.get("/pushes?latest=5", **{"HX-Request": "true"})
+    assert "What next: Connect a device:" in text_of(rows)
+    for path in ("/apps", "/send"):
+        assert f'href="{path}"' in rows.text

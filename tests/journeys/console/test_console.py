@@ -113,7 +113,7 @@ async def use_a_virtual_phone(page: Page, server: AppServer, app: AppCredentials
 
     assert (await server.push(message(app, 4, "to carol", alias="carol"), app.secret_key))["result"] == 0
     shown = notifications.get_by_role("listitem").filter(has_text="to carol")
-    await shown.get_by_role("button", name="Click").click()
+    await shown.get_by_text("to carol").click()
     await expect(page.get_by_text(re.compile(r"Notification \d+ clicked"))).to_be_visible()
     await expect(page.get_by_text("No notifications")).to_be_visible()
 
