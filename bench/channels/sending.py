@@ -189,6 +189,7 @@ def pywebpush(port: int, certificate: str) -> Client:
     from py_vapid import Vapid
 
     session = library.requests.Session()
+    session.trust_env = False  # else REQUESTS_CA_BUNDLE goes before `verify`
     session.verify = certificate
     key = serialization.load_pem_private_key(new_credentials().key_pem.encode(), None)
     vapid = Vapid(key)

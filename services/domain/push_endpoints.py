@@ -207,6 +207,7 @@ def _is_in(address: IPv6Address, networks: Sequence[IPv6Network]) -> bool:
     return any(address in network for network in networks)
 
 
+@lru_cache(maxsize=1024)
 def _host(text: str) -> str:
     """Return a URL's host in its usual notation. EndpointRefusedError: it is no host, or an odd form of an address."""
     host = text.lower()

@@ -55,14 +55,20 @@ def encrypt(
     receiver = ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, subscription.p256dh)
     sender = sender_key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
     shared = sender_key.exchange(ec.ECDH(), receiver)
-    input_key = _hkdf(subscription.auth, shared, b"WebPush: info\0" + subscription.p256dh + sender, 32)
-    key = _hkdf(salt, input_key, b"Content-Encoding: aes128gcm\0", 16)
-    nonce = _hkdf(salt, input_key, b"Content-Encoding: nonce\0", 12)
+    input_key = _expand(_extract(subscription.auth, shared), b"WebPush: info\0" + subscription.p256dh + sender, 32)
+    pseudorandom_key = _extract(salt, input_key)
+    key = _expand(pseudorandom_key, b"Content-Encoding: aes128gcm\0", 16)
+    nonce = _expand(pseudorandom_key, b"Content-Encoding: nonce\0", 12)
     record = plaintext + _LAST_RECORD + bytes(min(-(len(plaintext) + 1) % _PADDED_TO, room))
     header = salt + MAX_BODY_BYTES.to_bytes(4, "big") + bytes([len(sender)]) + sender
     return header + AESGCM(key).encrypt(nonce, record, None)
 
 
-def _hkdf(salt: bytes, key: bytes, info: bytes, length: int) -> bytes:
-    """Return up to 32 bytes of HKDF-SHA256 (RFC 5869): that is a single block, so two MACs."""
-    return hmac.digest(hmac.digest(salt, key, "sha256"), info + b"\x01", "sha256")[:length]
+def _extract(salt: bytes, key: bytes) -> bytes:
+    """Return the pseudorandom key of HKDF-SHA256 (RFC 5869, section 2.2)."""
+    return hmac.digest(salt, key, "sha256")
+
+
+def _expand(pseudorandom_key: bytes, info: bytes, length: int) -> bytes:
+    """Return up to 32 bytes of HKDF-SHA256 (RFC 5869, section 2.3): that is a single block."""
+    return hmac.digest(pseudorandom_key, info + b"\x01", "sha256")[:length]
