@@ -34,7 +34,7 @@ Field = int | str
 
 @unique
 class Code(Enum):
-    """What is wrong, for errors that a person can mend. The value is the English text with the names of its fields.
+    """A kind of error that a person can mend. The value is the English text with the names of its fields.
 
     The name is what calls between roles carry, so it never changes; another meaning gets another code. `at` is the
     path of a field in a request, such as `sendTo.tag[0][1]`; fields that end in `_s` are seconds.

@@ -1,4 +1,4 @@
-"""`carillon webhook`: webhooks of apps and teams, how receivers do, test events, and events that are sent again."""
+"""`carillon webhook`: webhooks of apps and teams, the state of their receivers, test events, and resending."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -141,7 +141,7 @@ def rotate_secret(subscriber: str, webhook_id: str, keep_old: int, json_output: 
 @_webhook
 @as_json_lines
 def resume(subscriber: str, webhook_id: str, json_output: bool) -> None:
-    """Go on with a webhook that was paused because its receiver had failed for three days. It has missed nothing."""
+    """Resume a webhook that was paused because its receiver had failed for three days. No event is lost."""
     _print_changed(_change(ChangeWebhookRequest(**_named(subscriber), webhook_id=webhook_id, resume=True)), json_output)
 
 
@@ -162,7 +162,7 @@ def remove(subscriber: str, webhook_id: str, json_output: bool) -> None:
 @_subscriber
 @as_json_lines
 def list_webhooks(subscriber: str, json_output: bool) -> None:
-    """List the webhooks of an app or a team, and how their receivers do."""
+    """List the webhooks of an app or a team, and the state of their receivers."""
     named = _named(subscriber)
     webhooks = _webhooks(**named)
     answer = _call_webhooks(lambda role: role.ListStates(ListStatesRequest(**named)))

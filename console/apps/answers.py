@@ -193,7 +193,7 @@ class NewSecret(msgspec.Struct, frozen=True):
 
 
 class PauseChanged(msgspec.Struct, frozen=True):
-    """What became of a pause."""
+    """The result of a pause or a resume."""
 
     changed: Annotated[bool, described("false: the app was paused, or not paused, already.")]
     pause: Annotated[Pause | None, described("The pause that holds now, or the one that has ended.")]

@@ -92,7 +92,7 @@ class PushDevices(msgspec.Struct, frozen=True):
 
 
 class DeviceMessage(msgspec.Struct, frozen=True):
-    """What became of one message on a device."""
+    """The outcome of one message on a device."""
 
     msgid: Annotated[int, described("The message id.")]
     event: Annotated[str, described("The latest event, such as received.")]

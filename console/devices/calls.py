@@ -59,9 +59,9 @@ async def device_history(backend: Backend, requester: Requester, params: DeviceP
 async def export_person(backend: Backend, requester: Requester, params: PersonParams) -> PersonPage:
     """Export everything that is held about a person, as JSON in pages. Each page is noted in the audit.
 
-    The audit says who exported the data of how many devices of the app, and not whose. What names other people is left
-    out: targets of pushes, tokens of other devices, and what an address is. Until analytics has read the newest records
-    of the log, the answer is 503.
+    The audit names the account, the app and the number of devices, but not whose data it was. Everything that names
+    other people is left out: targets of pushes, tokens of other devices, and the addresses themselves. Until analytics
+    has read the newest records of the log, the answer is 503.
     """
     person = await find_person(backend, requester, app_of(backend, params.appkey), params.name)
     return await export_page(backend, person, params.cursor, params.limit)
@@ -70,8 +70,8 @@ async def export_person(backend: Backend, requester: Requester, params: PersonPa
 async def list_addresses(backend: Backend, requester: Requester, params: AddressListParams) -> AddressList:
     """List the addresses of an app's devices on channels, or the dead ones. The reading is noted, by tokens.
 
-    What an address is, is never shown: whoever knows it can send to the device. A dead one is listed until the device
-    sets another address on the channel.
+    The addresses themselves are never shown, because anyone who knows one can send to the device. A dead address is
+    listed until the device sets another one on the channel.
     """
     app = app_of(backend, params.appkey)
     page = await actions.list_addresses(

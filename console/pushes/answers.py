@@ -94,7 +94,7 @@ class PushStates(msgspec.Struct, frozen=True):
 
 
 class PushSent(msgspec.Struct, frozen=True):
-    """What became of a push."""
+    """The result of sending a push."""
 
     outcome: Annotated[
         Literal["accepted", "scheduled", "draft"],

@@ -112,7 +112,7 @@ class _Asked(NamedTuple):
 
 
 class SharedAnswers:
-    """Asks analytics for pages, so that fifty readers of a page cost it what one does.
+    """Asks analytics for pages, so that fifty readers of a page cost it as much as one.
 
     It is a Falcon middleware too: after each POST it forgets all answers, and for some seconds its questions make
     analytics ingest all records first, so that pages show what the POST did.

@@ -1,1 +1,1 @@
-"""Webhooks of apps: their changes, how receivers do, test events, and events that are sent again."""
+"""Webhooks of apps: their changes, the state of receivers, test events, and events that are sent again."""

@@ -91,7 +91,7 @@ class AttemptList(msgspec.Struct, frozen=True):
 
 
 class TestSent(msgspec.Struct, frozen=True):
-    """What became of a test event."""
+    """The result of a test event."""
 
     taken: Annotated[bool, described("Whether the receiver has taken it.")]
     attempt: Annotated[Attempt, described("The request.")]

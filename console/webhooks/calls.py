@@ -29,7 +29,7 @@ from services.domain.webhooks import KINDS
 
 
 async def list_webhooks(backend: Backend, requester: Requester, params: AppParams) -> WebhookList:
-    """List an app's webhooks, and how their receivers do."""
+    """List an app's webhooks, and the state of their receivers."""
     return await _list(backend, params)
 
 
@@ -53,7 +53,7 @@ async def rotate_webhook_secret(
 
 
 async def resume_webhook(backend: Backend, requester: Requester, params: WebhookParams) -> ChangedWebhook:
-    """Go on with a webhook that was paused because its receiver had failed for three days. It has missed nothing."""
+    """Resume a webhook that was paused because its receiver had failed for three days. No event is lost."""
     return await _change(backend, requester, _request(backend, params, resume=True))
 
 
@@ -78,7 +78,7 @@ async def resend(backend: Backend, requester: Requester, params: WebhookParams, 
 
 
 async def list_team_webhooks(backend: Backend, requester: Requester, params: TeamParams) -> WebhookList:
-    """List a team's webhooks, which get the events of all its apps, and how their receivers do."""
+    """List a team's webhooks, which get the events of all its apps, and the state of their receivers."""
     return await _list(backend, params)
 
 
@@ -104,7 +104,7 @@ async def rotate_team_webhook_secret(
 
 
 async def resume_team_webhook(backend: Backend, requester: Requester, params: TeamWebhookParams) -> ChangedWebhook:
-    """Go on with a webhook of a team that was paused because its receiver had failed for three days."""
+    """Resume a webhook of a team that was paused because its receiver had failed for three days."""
     return await _change(backend, requester, _request(backend, params, resume=True))
 
 

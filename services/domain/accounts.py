@@ -1,7 +1,7 @@
 """The account directory, a projection of the topic `accounts` in memory, and the actors that it knows.
 
-Each request of an account is checked against it without a call. That a user is disabled, a session ended, a token
-revoked or a role changed takes effect as soon as the record is read.
+Each request of an account is checked against it without a call. A disabled user, an ended session, a revoked token or a
+changed role takes effect as soon as its record is read.
 """
 
 import asyncio

@@ -265,7 +265,7 @@ async def _records_at(log: Log, role: str, marks: Mapping[Partition, RecordMark]
                 await retry_until_available(LOG_UNAVAILABLE, lambda: _find(log, missing, found), role=role)
     except (TimeoutError, TrimmedError) as error:
         logger.warning(
-            "a state was not compared with the last records of the log that it holds: they could not be read",
+            "the last records that a state has applied could not be read from the log, so they were not compared",
             role=role,
             partitions=len(missing),
             error=type(error).__name__,

@@ -1,7 +1,7 @@
 """The queue of changes of apps, and key rotation: secrets are sealed anew, then the former key is dropped.
 
-For each purpose a fact in `apps` puts a key in force and another drops the former one; all processes follow them. What
-a kill leaves undone, the repeated call does.
+For each purpose a fact in `apps` puts a key in force and another drops the former one; all processes follow them. After
+a kill, repeating the call completes it.
 """
 
 import asyncio

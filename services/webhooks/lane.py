@@ -70,7 +70,7 @@ class Lane:
         self.use(webhook)
 
     def use(self, webhook: Webhook) -> None:
-        """Go on by the webhook as it is now."""
+        """Use the present settings of the webhook from now on."""
         self.webhook = webhook
         self.kinds = frozenset(webhook.kinds) or _ALL_KINDS
         self._msgids = frozenset(webhook.msgids)

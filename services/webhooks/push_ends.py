@@ -89,10 +89,11 @@ _FINAL_OF_IOS = _FINAL | {_KIND.OUTCOME_KIND_SENT}
 
 @dataclass(slots=True)
 class PushPart:
-    """A push in one partition: its audience, those of it without a final outcome, and those with each outcome.
+    """A push in one partition: its audience, the part of it without a final outcome, and the part with each outcome.
 
-    They are numbers of devices; in a token list with several message ids the places of these ids, since a token may be
-    there twice. `audience`: None before a filter has started. `ending`: 0 while the push goes on in the partition.
+    The bitmaps contain device numbers. For a token list with several message ids they contain the places of these ids
+    instead, since a token may be there twice. `audience`: None before a filter has started. `ending`: 0 while the push
+    goes on in the partition.
     """
 
     audience: BitMap | None
@@ -392,7 +393,7 @@ class PushEnds:
                     await self._save()
                 raise
             except CarillonError as error:  # pushes go on, whatever becomes of webhooks
-                logger.error("the ends of pushes in progress are not told", role=ROLE_NAME, error=str(error))
+                logger.error("the ends of pushes in progress are not reported", role=ROLE_NAME, error=str(error))
                 self._pushes, self._next, self._unwritten = CountedPushes(self._partitions), {}, []
                 self._snapshot.path.unlink(missing_ok=True)
                 ready.set()
@@ -407,7 +408,7 @@ class PushEnds:
             self._next = {partition: found.offsets.get(partition, 0) for partition in (*self._sources, _ENDS)}
         else:
             if found is not None:
-                logger.warning("the log has gone back: the ends of pushes in progress are not told", role=ROLE_NAME)
+                logger.warning("the log has gone back: the ends of pushes in progress are not reported", role=ROLE_NAME)
             self._next = dict(ends)
             await self._save()  # else a kill before the first save would lose the pushes that were accepted meanwhile
         self._pushes.forget_unwanted()

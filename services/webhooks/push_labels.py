@@ -1,7 +1,7 @@
 """Which messages belong to pushes with the labels that webhooks name, from topic `push-commands`.
 
 Most events name a push by a message id alone. What they tell happened after the push was appended, so a walk for such a
-webhook waits, once it has read records, until this has read all pushes that are in the log by then.
+webhook waits, once it has read records, until PushLabels has read all pushes that are in the log by then.
 
     unknown ── read up to the end of the log ──> known ── another webhook names the label first ──> unknown
 """

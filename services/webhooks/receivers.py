@@ -27,7 +27,7 @@ class Connector(Protocol):
 
 
 class Answer(NamedTuple):
-    """What became of a request. `status`: 0 for no answer. `reason`: for people, without the path of the URL."""
+    """The result of a request. `status`: 0 for no answer. `reason`: for people, without the path of the URL."""
 
     status: int
     reason: str

@@ -22,7 +22,7 @@ _encode = msgspec.json.encode
 
 
 class Batch(NamedTuple):
-    """A request without what each attempt makes anew: its id, its body, and the number of events in it."""
+    """The parts of a request that are the same at each attempt: its id, its body, and the number of events in it."""
 
     message_id: str
     body: bytes

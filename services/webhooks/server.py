@@ -1,4 +1,4 @@
-"""WebhooksService: how receivers do, test events, and events that are sent again."""
+"""WebhooksService: the state of receivers, test events, and events that are sent again."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing

@@ -153,7 +153,7 @@ class WebhookService:
     # --- following the subscriptions
 
     async def _follow(self, stored: dict[str, StoredLane]) -> None:
-        """Begin with the webhooks that are new, go on by those that have changed, and end those that are gone.
+        """Begin with new webhooks, use the settings of changed ones, and end the lanes of removed ones.
 
         `stored`: the lanes that an earlier process left, each of which is taken out as it goes on.
         """

@@ -28,7 +28,10 @@ MAX_WATCHES_OF_ONE = 10
 
 
 class Watches:
-    """The streams of the process. A program that reads slowly is walked apart, as a slow receiver is: see Walks."""
+    """The streams of the process.
+
+    A program that reads slowly gets a walk of its own, as a slow receiver does: see Walks.
+    """
 
     def __init__(
         self,

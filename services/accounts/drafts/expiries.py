@@ -1,4 +1,4 @@
-"""Notes that drafts have expired, so that whoever reads the log learns it too."""
+"""Notes that drafts have expired, so that every reader of the log learns of it."""
 
 import asyncio
 

@@ -93,8 +93,8 @@ class Recipient(NamedTuple):
     """A device that a message is for.
 
     `address`: where the service reaches the device, such as a token; "" if it has none any more. `active_ms`: when the
-    app was last opened. `token`, `p256dh`, `auth`: the device's token and the keys of its Web Push subscription, of a
-    recipient with an address on a channel that devices set addresses on.
+    app was last opened. `token`, `p256dh`, `auth`: the device's token and the keys of its Web Push subscription, for a
+    recipient on a channel on which devices set addresses.
     """
 
     appkey: str

@@ -30,7 +30,7 @@ _LOCAL = ("localhost", "local", "internal", "invalid", "test")
 
 @dataclass(frozen=True, slots=True)
 class WebPushCredentials:
-    """An app's key pair. `contact`: a mailto or https URL at which push services reach whoever sends.
+    """An app's key pair. `contact`: a mailto or https URL at which push services reach the sender.
 
     `public_key`: the uncompressed point, 65 bytes.
     """

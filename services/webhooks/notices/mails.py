@@ -1,4 +1,7 @@
-"""Whom a fact about a draft concerns, and what they are told, each in the own language and time zone. Pure."""
+"""The people whom a fact about a draft concerns, and the mail to each, in that person's language and time zone.
+
+Pure.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence

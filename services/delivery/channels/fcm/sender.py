@@ -73,7 +73,7 @@ class FcmSender(Http2Sender[FcmRequest, FcmAnswer]):
     """Sends the requests of one service account. Without an access token they are answered, and not sent.
 
     After an answer that the project's quota is used up, nothing is sent for as long as Google says, a day at most.
-    Requests are kept meanwhile: those of messages that are shown by another way, or end, are not sent afterwards.
+    Requests are kept meanwhile. A request is not sent afterwards if its message was shown by another way, or has ended.
     """
 
     def __init__(

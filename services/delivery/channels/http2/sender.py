@@ -243,9 +243,10 @@ class Http2Sender(ABC, Generic[Request, Answer]):
 
 
 class SharedSenders(Generic[Key, AnySender]):
-    """A process' senders to one service, by what authorises their requests; apps with the same share one.
+    """The senders of a process to one service, one for each set of credentials; apps with the same credentials share
+    one.
 
-    One that is not asked for while UNUSED_MS, because its key was replaced for example, is closed.
+    A sender that is not asked for during UNUSED_MS, for example because its key was replaced, is closed.
     """
 
     UNUSED_MS = 3_600_000

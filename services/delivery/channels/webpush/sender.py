@@ -223,7 +223,7 @@ class PushServices:
 
 
 class WebPushSender:
-    """Sends requests with one app's credentials. `is_small`, `is_renewed`: send less of them, with a new token."""
+    """Sends requests with one app's credentials. `is_small`: with the shorter body. `is_renewed`: with a new token."""
 
     def __init__(
         self,
