@@ -153,12 +153,13 @@ def estimate(appkey: str, file: IO[bytes], as_json: bool) -> None:
 @_file
 @click.option("--at-most", type=click.IntRange(min=0), help="Send nothing if it would go to more devices.")
 @click.option("--key", default="", help="Idempotency key: a repeat under the same key sends nothing again.")
+@click.option("--replaces", metavar="TASK", help="The waiting timed task that it replaces, which is cancelled with it.")
 @_as_json
-def send(appkey: str, file: IO[bytes], at_most: int | None, key: str, as_json: bool) -> None:
+def send(appkey: str, file: IO[bytes], at_most: int | None, key: str, replaces: str | None, as_json: bool) -> None:
     """Send the push in FILE now or later; it becomes a draft where the team's rules demand an approval."""
     key = key or secrets.token_hex(16)
     path = ("apps", appkey, "pushes")
-    answer = console_client().post(PushSent, *path, body=file.read(), key=key, at_most=at_most)
+    answer = console_client().post(PushSent, *path, body=file.read(), key=key, at_most=at_most, replaces=replaces)
     if as_json:
         print_json(answer)
         return

@@ -1,13 +1,15 @@
 """Sends a push, or stores it as a draft where rules demand an approval; lists drafts and decides about them."""
 
 import hashlib
+from functools import partial
 from typing import NamedTuple
 
 import falcon
 
-from console.send.composed_pushes import ComposedPush, DraftVersion, SentPush
+from console.send.composed_pushes import BeforeCommit, ComposedPush, DraftVersion, SentPush
 from console.shell.access import Requester
 from console.shell.backend import Backend, visible_apps
+from console.tasks.actions import cancel_task
 from protos.accounts.v1.drafts_pb2 import (
     AdmitPushRequest,
     AdmitPushResponse,
@@ -97,11 +99,15 @@ async def send_push(
     devices: int,
     at_most: int | None = None,
     replaced: DraftVersion | None = None,
+    replaced_task: str = "",
 ) -> SendOutcome:
     """Send a push once for the key, or make its task or draft. With `replaced`, change this draft, which stays a draft.
 
     `devices`: how many it goes to, by `estimated_devices`. A push that became a draft under the key stays that draft,
     also where it needs no approval any more.
+
+    `replaced_task`: the key of a timed task that waits, which the push replaces. It is cancelled when nothing but the
+    log can refuse the push any more; where it fell due or ended meanwhile, the push is not sent.
 
     Errors as for `send` and `submit` of ComposedPushes; if a role does not answer, the push may have
     been sent. ConflictError: the audience has more than `at_most` devices.
@@ -114,11 +120,21 @@ async def send_push(
         raise ConflictError(f"nothing was sent: the push would go to more devices ({devices}) than it may ({at_most})")
     push_key = b"" if replaced else key_of_push(requester, composed, key)
     need = await approval_need(backend, requester, composed, push_key)
+    cancel = _cancel_of(backend, requester, app, key, replaced_task) if replaced_task else None
     if replaced or need is not None:
         team_id = backend.accounts.team_of(app.appkey)
-        stored = await backend.composed_pushes.submit(composed, key, requester.origin, team_id, devices, need, replaced)
+        stored = await backend.composed_pushes.submit(
+            composed, key, requester.origin, team_id, devices, need, replaced, cancel
+        )
         return SendOutcome(devices, None, stored.draft)
-    return SendOutcome(devices, await backend.composed_pushes.send(composed, key, requester.origin), Draft())
+    return SendOutcome(devices, await backend.composed_pushes.send(composed, key, requester.origin, cancel), Draft())
+
+
+def _cancel_of(backend: Backend, requester: Requester, app: App, key: str, task_key: str) -> BeforeCommit:
+    """Return the cancel of a task that a push under this key replaces; a repeat of it under the key is no error."""
+    identity = f"replace {requester.actor.name} {key} {task_key}"
+    event_id = hashlib.blake2b(identity.encode(), digest_size=16).digest()
+    return partial(cancel_task, backend, requester, app.appkey, task_key, event_id)
 
 
 # Drafts: the list of those that a team has, one of them, and a decision about it.

@@ -42,7 +42,10 @@ async def send_push(backend: Backend, requester: Requester, params: SendParams, 
     app = app_of(backend, params.appkey)
     digest = hashlib.blake2b(f"{requester.actor.name} {app.appkey} {key}".encode(), digest_size=16).hexdigest()
     devices = await sending.estimated_devices(backend, composed)
-    outcome = await sending.send_push(backend, requester, app, composed, f"call-{digest}", devices, params.at_most)
+    outcome = await sending.send_push(
+        *(backend, requester, app, composed, f"call-{digest}", devices, params.at_most),
+        replaced_task=params.replaces,
+    )
     if outcome.sent is None:
         return PushSent("draft", {}, "", outcome.draft.team_id, outcome.draft.draft_id, outcome.devices)
     sent = outcome.sent

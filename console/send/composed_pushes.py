@@ -4,7 +4,7 @@ import json
 import re
 import secrets
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -143,6 +143,8 @@ def _ascii_label(label: str) -> str:
 KEY_MS = 9 * 60_000
 """How long a key sends a push at most once. Scheduling keeps a used key for ten minutes."""
 
+BeforeCommit = Callable[[], Awaitable[None]]
+
 _PATH = "/send"
 
 
@@ -219,13 +221,20 @@ class ComposedPushes:
         made_ms = whole_number(text, MAX_TIME_MS)
         return made_ms is not None and len(random) == 32 and 0 <= self._clock.now_ms() - made_ms < KEY_MS
 
-    async def send(self, composed: ComposedPush, key: str, origin: Origin) -> SentPush:
-        """Send a push, or make the task that does, once for the key. Errors as for Pushes.prepare and commit."""
+    async def send(
+        self, composed: ComposedPush, key: str, origin: Origin, before_commit: BeforeCommit | None = None
+    ) -> SentPush:
+        """Send a push, or make the task that does, once for the key. Errors as for Pushes.prepare and commit.
+
+        `before_commit` runs when nothing but the log can refuse the push any more.
+        """
         if (before := await self.sent_before(composed, key, origin)) is not None:
             return before
         order = composed.order
         requested = RequestedPushes(order.pushes, lambda results, key: _answer(order, results, key), order.due_ms)
-        sent, _ = await self._claims.send_first(_claim(composed, key, origin), requested, origin, composed.text)
+        sent, _ = await self._claims.send_first(
+            _claim(composed, key, origin), requested, origin, composed.text, before_commit
+        )
         return msgspec.convert(sent, SentPush)
 
     async def sent_before(self, composed: ComposedPush, key: str, origin: Origin) -> SentPush | None:
@@ -253,6 +262,7 @@ class ComposedPushes:
         devices: int,
         need: ApprovalNeed | None = None,
         replaced: DraftVersion | None = None,
+        before_commit: BeforeCommit | None = None,
     ) -> StoredDraft:
         """Store a push that needs approval as a draft, once for the key, or as the new content of a draft that waits.
 
@@ -275,6 +285,8 @@ class ComposedPushes:
             request = SubmitDraftRequest(draft=draft, new_draft_id=draft_id, origin=origin)
             if replaced:
                 request.draft.draft_id, request.replaced_digest = replaced
+            if before_commit is not None:
+                await before_commit()
             answer: SubmitDraftResponse = await self._drafts.SubmitDraft(request)
             return answer.draft
 

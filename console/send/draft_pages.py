@@ -99,6 +99,8 @@ class DraftPageBase(SendingPage):
             and visit.actor.name not in stored.draft.authors,
             may_reject=is_waiting and visit.may(Action.APPROVE, team_id),
             may_change=is_waiting and visit.may(Action.SEND, team_id),
+            may_copy=STATUS_NAMES[stored.status] in ("rejected", "withdrawn", "expired")
+            and all(visit.may_app(Action.SEND, push.appkey) for push in pushes),
             described=self.described(visit, composed) if composed is not None else None,
         )
 

@@ -124,8 +124,8 @@ class SendingPage(Page):
         return form | {"other": named[0]} if form and named else form
 
     def form_again(self, visit: Visit, app: App, text: str) -> dict[str, str]:
-        """Return the form of a request that a page shows again, and the draft that it changes."""
-        return self.form_of(visit, app, text) | {name: visit.form.get(name, "") for name in ("draft", "digest")}
+        """Return the form of a request that a page shows again, and the draft or the task that it changes."""
+        return self.form_of(visit, app, text) | {name: visit.form.get(name, "") for name in ("draft", "digest", "task")}
 
     async def show_review(
         self, request: Request, response: Response, app: App, composed: ComposedPush, problem: str = ""
@@ -152,6 +152,7 @@ class SendingPage(Page):
             test_devices=self.test_devices(composed),
             key=self.site.composed_pushes.new_key(),
             replaced=replaced_draft(visit),
+            replaced_task=visit.form.get("task", ""),
             contents=self.contents(contents_of_composed(composed, visit.language)),
             **self.described(visit, composed),
         )

@@ -1,5 +1,7 @@
 """Pages that compose, review and send a push."""
 
+from datetime import datetime
+
 import falcon
 from falcon.asgi import Request, Response
 
@@ -11,10 +13,18 @@ from console.send.forms import body_of
 from console.send.page import SendingPage, is_again, problem_to_mend, replaced_draft, words_of_old_key
 from console.shell.page import Page, go_to, unknown_app, visit_of
 from console.shell.visit import Visit
+from console.tasks.actions import may_cancel
 from protos.accounts.v1.drafts_pb2 import DraftStatus
 from protos.registry.v1.apps_pb2 import App
 from services.domain.permissions import Action
 from services.errors import CarillonError, NotFoundError
+
+ENDED_UNSENT = (
+    DraftStatus.DRAFT_STATUS_REJECTED,
+    DraftStatus.DRAFT_STATUS_WITHDRAWN,
+    DraftStatus.DRAFT_STATUS_EXPIRED,
+)
+"""The states of drafts that nothing comes of any more, whose content may be written anew."""
 
 NEW = {"is_notif": "1", "click_action": "1", "removable": "1", "audience": "filter", "when": "now", "period_unit": "h"}
 """What a new form has chosen."""
@@ -49,8 +59,9 @@ class ChooseAppPage(Page):
 class ComposePage(SendingPage):
     """GET shows the form, with `copy` filled in from an earlier push; POST checks it and shows the review.
 
-    With `draft` GET shows the form of a draft that waits, which is changed then. A POST with `body` shows the form of
-    this request again.
+    With `draft` GET shows the form of a draft: one that waits is changed then, one that was rejected, withdrawn or has
+    expired is written anew. With `task` it is the form of a timed push that waits, which is replaced then. A POST with
+    `body` shows the form of this request again.
     """
 
     async def on_get(self, request: Request, response: Response, appkey: str) -> None:
@@ -58,6 +69,8 @@ class ComposePage(SendingPage):
         form = NEW
         if draft_id := request.get_param("draft"):
             form = await self._form_of_draft(request, appkey, draft_id)
+        elif task_key := request.get_param("task"):
+            form = await self._form_of_task(visit_of(request), app, task_key)
         elif msgid := request.get_param("copy"):
             try:
                 copied = (await push_of(self.site, appkey, msgid)).request_json
@@ -80,15 +93,36 @@ class ComposePage(SendingPage):
             self.show_form(request, response, app, visit.form, problem_to_mend(error, visit))
 
     async def _form_of_draft(self, request: Request, appkey: str, draft_id: str) -> dict[str, str]:
-        """Return the form of a draft with a push of this app; goes on to its page if it does not wait any more."""
+        """Return the form of a draft with a push of this app, which is a new push where the draft has ended unsent.
+
+        It goes on to the draft's page if that was approved.
+        """
         team_id = self.site.accounts.team_of(appkey)
         stored = await draft_of(self.site, team_id, draft_id)
         if appkey not in [push.appkey for push in stored.draft.task.pushes]:
             raise falcon.HTTPNotFound
-        if stored.status != DraftStatus.DRAFT_STATUS_WAITING:
+        if stored.status not in (DraftStatus.DRAFT_STATUS_WAITING, *ENDED_UNSENT):
             raise go_to(f"/drafts/{team_id}/{draft_id}")
         form = self.form_of(visit_of(request), self.app(appkey), body_of_draft(stored.draft))
+        if stored.status in ENDED_UNSENT:
+            return form
         return form | {"draft": draft_id, "digest": stored.draft.digest.hex()}
+
+    async def _form_of_task(self, visit: Visit, app: App, task_key: str) -> dict[str, str]:
+        """Return the form of a timed push, at its time; goes on to the push's page if it cannot be cancelled any more.
+
+        HTTP 404: the app has no such task.
+        """
+        try:
+            task = await self.site.tasks.get(task_key, [app.appkey])
+        except NotFoundError:
+            raise falcon.HTTPNotFound from None
+        if not may_cancel(visit, task):
+            msgid = next(push.msgid for push in task.pushes if push.appkey == app.appkey)
+            raise go_to(f"/apps/{app.appkey}/pushes/{msgid}")
+        text = next((push.request_json for push in task.pushes if push.request_json), "")
+        due = datetime.fromtimestamp(task.due_ms / 1000, visit.zone).strftime("%Y-%m-%dT%H:%M")
+        return (self.form_of(visit, app, text) or dict(NEW)) | {"when": "at", "send_at": due, "task": task_key}
 
 
 # Sends a push that was reviewed, or stores it as a draft where it needs approval: once, however often one clicks.
@@ -128,7 +162,11 @@ class SendPage(SendingPage):
     async def _send(self, visit: Visit, app: App, composed: ComposedPush, devices: int) -> str:
         """Send the push and return the path to go on to."""
         key, replaced = visit.form["key"], replaced_draft(visit)
-        outcome = await send_push(self.site, visit, app, composed, key, devices, replaced=replaced)
+        outcome = await send_push(
+            *(self.site, visit, app, composed, key, devices),
+            replaced=replaced,
+            replaced_task=visit.form.get("task", ""),
+        )
         if outcome.sent is None:
             visit.notify(visit.gettext("The push waits for the approval of a second person."))
             return f"/drafts/{outcome.draft.team_id}/{outcome.draft.draft_id}"

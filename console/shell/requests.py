@@ -117,6 +117,14 @@ class SendParams(AppParams, frozen=True, kw_only=True):
         Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None,
         described("Send nothing, and answer 409, if the push would go to more devices than this."),
     ] = None
+    replaces: Annotated[
+        str,
+        msgspec.Meta(max_length=64),
+        described(
+            "The key of a timed task of the app that waits, which the push replaces: it is cancelled, or the answer is"
+            " 409 if it was sent or has ended, and nothing is sent then."
+        ),
+    ] = ""
 
 
 class DraftListParams(PageParams, frozen=True, kw_only=True):

@@ -28,12 +28,14 @@ def may_cancel(requester: Requester, task: Task) -> bool:
     return task.status == TASK_STATUS_UNSENT and _may_send(requester, task)
 
 
-async def cancel_task(backend: Backend, requester: Requester, appkey: str, task_key: str) -> None:
+async def cancel_task(
+    backend: Backend, requester: Requester, appkey: str, task_key: str, event_id: bytes = b""
+) -> None:
     """Cancel a task of the app. HTTP 403: it sends with an app of another team too. Errors as for TaskCalls.cancel."""
     task = await backend.tasks.get(task_key, [appkey])
     if not _may_send(requester, task):
         raise falcon.HTTPForbidden
-    await backend.tasks.cancel(task_key, [appkey], requester.origin)
+    await backend.tasks.cancel(task_key, [appkey], requester.origin, event_id)
 
 
 def _may_send(requester: Requester, task: Task) -> bool:

@@ -22,7 +22,7 @@ The answer to an immediate push waits until the push is in `push-commands`, so t
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
@@ -56,9 +56,17 @@ class PushClaims:
         holding = await self._find(claim.key)
         return None if holding is None or holding.expires_ms <= self._clock.now_ms() else _answer(holding, claim)
 
-    async def send_first(self, claim: Claim, requested: RequestedPushes, origin: Origin, text: str) -> Sent:
+    async def send_first(
+        self,
+        claim: Claim,
+        requested: RequestedPushes,
+        origin: Origin,
+        text: str,
+        before_commit: Callable[[], Awaitable[None]] | None = None,
+    ) -> Sent:
         """Claim the key; return the answer of the winning claim, and the last push if it is this one.
 
+        `before_commit` runs once nothing but the log can refuse the push; after an error of it nothing is sent.
         A request without a device to send to takes no key: it is refused once no earlier claim in the log is undecided.
         Errors as for Pushes.prepare and commit_claim.
         """
@@ -68,7 +76,7 @@ class PushClaims:
             await self._pushes.wait_claims_decided(partition_of(claim.key, self._partitions))
             return await self.first_answer(claim) or reply, None
         claim.answer_json = msgspec.json.encode(reply)
-        await self._pushes.commit_claim(task_key, prepared, claim)
+        await self._pushes.commit_claim(task_key, prepared, claim, before_commit)
         holding = await self._find(claim.key)
         if holding is None:
             raise UnavailableError("the claim is not there any more; repeat the request")

@@ -207,7 +207,13 @@ class Pushes:
         async with self._admission.committing(prepared.commands, is_timed=True):
             return await submit(CreateTask(pushes=prepared.commands, due_ms=prepared.due_ms or 0))
 
-    async def commit_claim(self, task_key: str, prepared: PreparedPushes, claim: Claim) -> None:
+    async def commit_claim(
+        self,
+        task_key: str,
+        prepared: PreparedPushes,
+        claim: Claim,
+        before_commit: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         """Append the pushes as a task with a claim, timed or not; return once scheduling has decided the claim.
 
         Errors as for `commit`. After a hang of the process, scheduling may have forgotten the claim's key since.
@@ -216,6 +222,8 @@ class Pushes:
         due_ms = self._clock.now_ms() if prepared.due_ms is None else prepared.due_ms
         create = CreateTask(pushes=prepared.commands, due_ms=due_ms, claim=claim, at_once=prepared.due_ms is None)
         async with self._admission.committing(prepared.commands, is_timed=prepared.due_ms is not None):
+            if before_commit is not None:
+                await before_commit()
             await self._create(prepared, task_key, create)
 
     async def wait_claims_decided(self, partition: int) -> None:

@@ -55,13 +55,17 @@ class TaskCalls:
         task: Task = (await instance.GetTask(request)).task
         return task
 
-    async def cancel(self, task_key: str, appkeys: Sequence[str], origin: Origin) -> None:
-        """Return once the task is cancelled by this call.
+    async def cancel(self, task_key: str, appkeys: Sequence[str], origin: Origin, event_id: bytes = b"") -> None:
+        """Return once the task is cancelled by this call, or by an earlier one with the same `event_id`.
 
         NotFoundError as for `get`; ConflictError: it was sent, or cancelled already.
         """
-        _check_unsent(await self.get(task_key, appkeys))
+        task = await self.get(task_key, appkeys)
+        if event_id and task.cancelled_by_event_id == event_id:
+            return
+        _check_unsent(task)
         command = TaskCommand(task_key=task_key, cancel=CancelTask(appkeys=appkeys))
+        command.meta.event_id = event_id
         await self._writer.append_and_wait([task_command(command)], origin)
         task = await self.get(task_key, appkeys)
         if task.cancelled_by_event_id != command.meta.event_id:

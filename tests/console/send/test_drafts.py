@@ -121,6 +121,11 @@ async def test_a_draft_is_rejected_with_a_reason_or_withdrawn(console: ConsoleIn
     await team.approver.get(path)
     assert (await team.approver.post(f"{path}/rejection", reason="a typo <")).status_code == 303
     assert "a typo <" in text_of(await team.sender.get(path))
+    link = f"/apps/{team.appkey}/send?draft={path.split('/')[-1]}"
+    assert f'href="{link}"' in (await team.sender.get(path)).text
+    assert f'href="{link}"' not in (await team.viewer.get(path)).text
+    anew = await team.sender.get(link)
+    assert ("To &lt;all&gt;</textarea>" in anew.text, 'name="draft"' in anew.text) == (True, False)
     other = await draft_of(team.sender, team.appkey)
     assert (await team.sender.post(f"{other}/withdrawal")).status_code == 303
     assert "withdrawn" in text_of(await team.sender.get(other))

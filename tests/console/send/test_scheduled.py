@@ -1,5 +1,9 @@
 """Pages of a push that its timed task has not sent: when it is due, its cancel, and why no device has it."""
 
+import re
+from html import unescape
+
+import httpx
 import pytest
 
 from protos.analytics.v1.analytics_pb2 import (
@@ -116,3 +120,55 @@ async def test_tasks_are_listed_without_their_authors_while_analytics_is_away(co
     console.analytics.is_away = True
     page = await sender.get("/tasks")
     assert (page.status_code, "Storm <1>" in text_of(page)) == (200, True)
+
+
+def change_of(page: httpx.Response) -> dict[str, str]:
+    """Return the fields of the form with which a timed push is changed."""
+    found = re.findall(r'name="(task|send_at|title)"[^>]*? value="([^"]*)"', page.text)
+    return {name: unescape(value) for name, value in found}
+
+
+async def test_a_scheduled_push_is_changed_by_another_in_its_place(console: ConsoleInstallation) -> None:
+    appkey, sender = await sender_of(console, devices=1)
+    task = await scheduled(console, appkey, sender)
+    (former,) = await tasks(console)
+    link = f"/apps/{appkey}/send?task={former.task_key}"
+    for path in ("/tasks", f"/apps/{appkey}/pushes/{task.pushes[0].msgid}"):
+        assert f'href="{link}"' in (await sender.get(path)).text
+    form = await sender.get(link)
+    fields = change_of(form)
+    assert fields == {"task": former.task_key, "send_at": "2026-09-22T08:30", "title": "Storm <1>"}
+    assert re.search(r'<textarea id="f-stag"[^>]*>a</textarea>', form.text)
+    assert "Change the timed push of News" in text_of(form)
+    changed = {**fields, "stag": "a", "send_at": "2026-09-22T09:00", "content": "Come out"}
+    page, hidden = await reviewed(sender, appkey, when="at", **changed)
+    assert "This replaces the timed push, which is cancelled with it." in text_of(page)
+    assert page.text.count(f'name="task" value="{former.task_key}"') == 2
+    again = await sender.post(f"/apps/{appkey}/send", body=hidden["body"], task=former.task_key)
+    assert change_of(again)["task"] == former.task_key
+    for _ in range(2):
+        answer = await send(sender, appkey, hidden, task=former.task_key)
+        assert answer.headers["location"] == f"/tasks?appkey={appkey}"
+    commands = await tasks(console)
+    assert [command.task_key for command in commands if command.HasField("cancel")] == [former.task_key]
+    created = [command.create.pushes[0].request_json for command in commands if command.HasField("create")]
+    assert [("Come out" in text) for text in sorted(created, key=len)] in ([True, False], [False, True])
+    waiting = text_of(await sender.get("/tasks"))
+    assert (waiting.count(" waits "), waiting.count(" cancelled ")) == (1, 1), waiting
+    moved = await sender.get(link)
+    assert moved.headers["location"] == f"/apps/{appkey}/pushes/{task.pushes[0].msgid}"
+
+
+async def test_a_change_that_comes_too_late_sends_nothing_of_its_own(console: ConsoleInstallation) -> None:
+    appkey, sender = await sender_of(console, devices=1)
+    await scheduled(console, appkey, sender)
+    (former,) = await tasks(console)
+    fields = {"audience": "filter", "stag": "a", "content": "Come out", "task": former.task_key}
+    _, hidden = await reviewed(sender, appkey, when="at", send_at="2026-09-22T09:00", **fields)
+    await sender.post(f"/apps/{appkey}/tasks/{former.task_key}/cancel")
+    refused = await send(sender, appkey, hidden, task=former.task_key)
+    assert (refused.status_code, 'role="alert"' in refused.text) == (400, True)
+    assert [command.WhichOneof("command") for command in await tasks(console)].count("create") == 1
+    other = await console.app("Others")
+    assert (await sender.get(f"/apps/{appkey}/send?task=none")).status_code == 404
+    assert (await sender.get(f"/apps/{other}/send?task={former.task_key}")).status_code == 403

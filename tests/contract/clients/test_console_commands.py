@@ -95,6 +95,10 @@ def test_a_command_beyond_the_rights_of_a_token_fails_with_the_reason(service: S
     assert done.exit_code == 1
     assert "role in the team does not allow this" in done.output
     assert "role in the team does not allow this" in run("app", "pause", service.android.appkey).output
+    target = {"appkey": {"android": service.android.appkey}, "userScope": 1}
+    text = json.dumps({"sendTo": target, "msgStyle": {"basic": {"content": "Storm", "is_notif": 0}}})
+    no_task = run("push", "send", service.android.appkey, "-", "--replaces", "no-task", stdin=text)
+    assert (no_task.exit_code, "task" in no_task.output) == (1, True), no_task.output
     listed = json.loads(run("push", "list", "--limit", "1", "--json").stdout)
     assert listed.keys() == {"pushes", "next", "records_behind"}
 
