@@ -24,10 +24,11 @@ from edge.core.parsing.canonical import canonical_text
 from edge.core.signature import sign_text
 from protos.delivery.v1.delivery_pb2 import GetAppleStateRequest
 from protos.delivery.v1.delivery_pb2_grpc import AppleStateServiceStub
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
+from protos.registry.v1.apps_pb2 import CHANNEL_APNS, PLATFORM_ANDROID, App
 from protos.registry.v1.registry_pb2 import CreateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.domain.addresses import service_name
+from services.domain.channel_credentials.fields import ChannelVendor
+from services.domain.channel_credentials.forms import FORMS
 from services.domain.role import RoleContext
 from services.net.http.client_address import url_host
 from services.net.http.device_link import device_link, is_of_this_machine
@@ -37,12 +38,7 @@ DEMO = CreateAppRequest(platform=PLATFORM_ANDROID, name="Demo", package="org.exa
 SECRET_FILE = "demo-app.secret"  # noqa: S105
 """The file of the data directory with the demo app's secret, readable by its owner alone."""
 
-_SERVICES = {"apns": "Apple's push service", "webpush": "the push services of Web Push", "fcm": "Google (FCM)"}
-_INSTEAD = {
-    "apns": " CARILLON_APNS_URL=https://api.push.apple.com sends to Apple.",
-    "webpush": " CARILLON_WEBPUSH=internet sends to them.",
-    "fcm": " CARILLON_FCM_URL=https://fcm.googleapis.com sends to Google.",
-}
+_APPLE = ChannelVendor("Apple", "Apple's push service", "CARILLON_APNS_URL=https://api.push.apple.com sends to Apple.")
 
 _ALIAS = "alice"
 
@@ -136,9 +132,9 @@ def endpoint_lines(endpoints: Sequence[InterfaceAddress]) -> list[str]:
 def simulator_lines(channels: Sequence[int]) -> list[str]:
     """Return a line for each channel in the place of whose service a simulator answers."""
     return [
-        f"A simulator answers in the place of {_SERVICES.get(name, name)}: what it accepts does not leave this"
-        f" installation.{_INSTEAD.get(name, '')}"
-        for name in map(service_name, channels)
+        f"A simulator answers in the place of {vendor.service}: what it accepts does not leave this installation."
+        f" {vendor.setting}"
+        for vendor in (_APPLE if channel == CHANNEL_APNS else FORMS[channel].vendor for channel in channels)
     ]
 
 

@@ -25,7 +25,7 @@ RATE = 50
 """Pushes a second to the connected device."""
 
 _AT_ONCE = 32
-_TAKEN = re.compile(r'^carillon_webpush_answers_total\{reason="201"\} (\S+)', re.MULTILINE)
+_TAKEN = re.compile(r'^carillon_channel_answers_total\{channel="webpush",reason="201"\} (\S+)', re.MULTILINE)
 
 
 def measure(devices: int, seconds: float, to: Server, directory: Path) -> list[dict[str, Any]]:

@@ -505,21 +505,25 @@ def show_app(appkey: str, json_output: bool) -> None:
     _print_app(chosen_installation().app(appkey), json_output)
 
 
-@app.command(name="check-channel")
-@click.argument("appkey")
-@click.argument("channel", type=click.Choice(["fcm"]))
-def check_channel(appkey: str, channel: str) -> None:
-    """Ask a push service whether it accepts the app's credentials; nothing is sent to any device.
+_CHECKED = {form.name: form.vendor for form in FORMS.values() if form.vendor.check}
+_CHECK_HELP = """Ask a push service whether it accepts the app's credentials; nothing is sent to any device.
 
-    fcm: Google validates a message to an address that nobody has. Exits with 1 where the credentials are not accepted.
-    """
+{checks} Exits with 1 where the credentials are not accepted.
+""".format(checks=" ".join(f"{name}: {vendor.check}" for name, vendor in _CHECKED.items()))
+
+
+@app.command(name="check-channel", help=_CHECK_HELP)
+@click.argument("appkey")
+@click.argument("channel", type=click.Choice(list(_CHECKED)))
+def check_channel(appkey: str, channel: str) -> None:
     request = CheckChannelRequest(appkey=appkey, channel=CHANNELS[channel])
 
     async def ask(channels: Sequence[Channel]) -> CheckChannelResponse:
         return await ChannelsServiceStub(channels[0]).CheckChannel(request, timeout=_CHECK_S)
 
     answer = call_all_instances("delivery", ask)
-    by = "the simulator on this machine, not Google," if answer.simulated else "Google"
+    vendor = _CHECKED[channel].name
+    by = f"the simulator on this machine, not {vendor}," if answer.simulated else vendor
     if not answer.accepted:
         raise click.ClickException(f"{by} does not accept the app's messages by {channel}: {answer.reason}")
     say(f"{by} accepts the app's messages by {channel} ({answer.reason})")

@@ -1,6 +1,5 @@
 """Wiring of the delivery role."""
 
-import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,19 +18,16 @@ from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_serve
 from services.apns_simulator.keys import new_key, public_key
 from services.apns_simulator.server import ApnsSimulator, VirtualPhonesServicer
 from services.delivery.alias_changes import AliasChanges
-from services.delivery.channels import DeliveryChannel, PushService
+from services.delivery.channels import DeliveryChannel, ServedChannel
 from services.delivery.channels.apns.sender import APPLE, ApnsEndpoint, CredentialsSource, SenderPool
 from services.delivery.channels.apns.service import ApnsService
-from services.delivery.channels.fcm.sender import FcmEndpoint
-from services.delivery.channels.fcm.sender import SenderPool as FcmSenderPool
-from services.delivery.channels.fcm.service import FcmCheck, FcmService
+from services.delivery.channels.fcm.wiring import fcm
 from services.delivery.channels.health import Alarms
 from services.delivery.channels.service_channel import ServiceChannel
 from services.delivery.channels.sockets.fanout import Fanout
 from services.delivery.channels.sockets.presence import Presence
 from services.delivery.channels.sockets.reports import ReportIntake
-from services.delivery.channels.webpush.sender import PushServices
-from services.delivery.channels.webpush.service import WebPushService
+from services.delivery.channels.webpush.wiring import web_push
 from services.delivery.due_hand_overs import DueHandOvers
 from services.delivery.event_writer import EventWriter
 from services.delivery.expiry import ExpirySweeper
@@ -47,7 +43,7 @@ from services.delivery.server import (
     ReportsServicer,
 )
 from services.delivery.service_senders import AddressRefresher, ServiceSenders
-from services.delivery.settings import INTERNET, ROLE_NAME, DeliverySettings
+from services.delivery.settings import ROLE_NAME, DeliverySettings
 from services.delivery.starting import PushStarter
 from services.delivery.store import DeliveryStore, Snapshots
 from services.delivery.tenure import DeliveryTenure, Standby
@@ -55,24 +51,18 @@ from services.delivery.waiting_pushes import WaitingBytes
 from services.domain.apns_credentials import ApnsCredentials, CredentialsCache, Environment
 from services.domain.apps import AppDirectory
 from services.domain.bitmap_resolver import AudienceBitmapResolver
-from services.domain.channel_credentials.fcm import open_account
-from services.domain.channel_credentials.stored import CredentialsCache as ChannelCredentialsCache
 from services.domain.command_writer import CommandWriter
-from services.domain.endpoint_connections import EndpointConnector, ReplacedConnector, SystemResolver
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.domain.token_resolver import TokenAndAliasResolver
 from services.domain.topics import PUSH_COMMANDS
-from services.fcm_simulator.server import FcmSimulator, simulated_accounts
 from services.log.port import Log, Partition
 from services.log.topics import owned
 from services.net.rpc.server import Server
-from services.process.logs import logger
 from services.process.runner import Service
 from services.replica.dead_letters import DeadLetters
 from services.replica.positions import AppliedPositions, PositionsServicer
 from services.replica.tenure import OwnedServices
-from services.webpush_simulator.server import WebPushSimulator
 
 
 def open_state(settings: DeliverySettings, directory: Path, log: Log) -> DeliveryStore:
@@ -94,20 +84,17 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     standby = Standby(store, events, log, dead_letters, applied)
     tenure = DeliveryTenure(store, events, standby, log, membership)
     simulator = None if settings.apns_url else ApnsSimulator(clock)
-    web_push_simulator = None if settings.webpush == INTERNET else WebPushSimulator(clock, takes_all=True)
-    fcm_simulator = None if settings.fcm_url else FcmSimulator(clock)
+    served = served_channels(settings, context)
     simulators = [
         *([Channel.CHANNEL_APNS] if simulator else []),
-        *([Channel.CHANNEL_WEBPUSH] if web_push_simulator else []),
-        *([Channel.CHANNEL_FCM] if fcm_simulator else []),
+        *(each.service.channel for each in served if each.simulator),
     ]
     recorder = OutcomeRecorder(events, simulators)
     presence, alarms = Presence(), Alarms(clock)
     writer = CommandWriter(ROLE_NAME, log, peers, clock, settings.partitions)
-    services = push_services(settings, context, web_push_simulator, fcm_simulator)
     taking_over = [
-        ServiceChannel(service, writer, state, recorder, peers, context.apps, alarms, clock, settings.shards)
-        for service in services
+        ServiceChannel(each.service, writer, state, recorder, peers, context.apps, alarms, clock, settings.shards)
+        for each in served
     ]
     senders = open_senders(taking_over, context.apps)
     due = DueHandOvers(state, presence, recorder, context.apps.is_paused, senders, 1000 * settings.channel_grace_s)
@@ -150,18 +137,13 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, tenure, starter.has_resumed)
     apple = AppleStateServicer(state.bad_tokens, apns.stopped, simulators, tenure)
     by_http = ReportsServicer(reports, recorder, tenure, starter.has_resumed)
-    checks = {
-        service.channel: FcmCheck(service, simulated=fcm_simulator is not None)
-        for service in services
-        if isinstance(service, FcmService)
-    }
+    checks = {each.service.channel: each.check for each in served if each.check}
     checked = ChannelsServicer(checks, context.apps, tenure)
     phones = VirtualPhonesServicer(simulator, tenure.check)
     positions = PositionsServicer(applied, context.apps.applied, check=tenure.check)
     as_owner: Sequence[Service] = [
         *([simulator] if simulator else []),
-        *([web_push_simulator] if web_push_simulator else []),
-        *([fcm_simulator] if fcm_simulator else []),
+        *(each.simulator for each in served if each.simulator),
         recorder,
         *channels.values(),
         *taking_over,
@@ -190,31 +172,9 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     )
 
 
-def push_services(
-    settings: DeliverySettings,
-    context: RoleContext,
-    web_push_simulator: WebPushSimulator | None,
-    fcm_simulator: FcmSimulator | None,
-) -> Sequence[PushService[Any, Any, Any]]:
-    """Return the push services that take over messages for devices that are not connected.
-
-    Each simulator answers in the place of Google, or of all services of Web Push, so that nothing leaves the machine.
-    """
-    clock = context.clock
-
-    def open_web_push() -> PushServices:
-        if web_push_simulator is None:
-            resolver = SystemResolver()
-            return PushServices(EndpointConnector(resolver, ssl.create_default_context()), clock, resolver.close)
-        logger.info("a simulator answers Web Push requests in the services' place: set CARILLON_WEBPUSH=internet")
-        return PushServices(ReplacedConnector(lambda: web_push_simulator.address), clock)
-
-    fcm = FcmService(
-        lambda: FcmSenderPool(_fcm_endpoint(settings, fcm_simulator), clock),
-        simulated_accounts(fcm_simulator) if fcm_simulator else ChannelCredentialsCache(open_account, context.keys),
-        clock,
-    )
-    return (fcm, WebPushService(open_web_push, context.keys, clock))
+def served_channels(settings: DeliverySettings, context: RoleContext) -> Sequence[ServedChannel]:
+    """Return the push services that take over messages for devices that are not connected."""
+    return [serve(settings, context) for serve in (web_push, fcm)]
 
 
 def open_senders(channels: Sequence[ServiceChannel[Any, Any, Any]], apps: AppDirectory) -> ServiceSenders:
@@ -249,14 +209,6 @@ def _endpoints(settings: DeliverySettings, simulator: ApnsSimulator | None) -> d
         Environment.PRODUCTION: ApnsEndpoint(settings.apns_url, authority),
         Environment.SANDBOX: ApnsEndpoint(settings.apns_sandbox_url, authority),
     }
-
-
-def _fcm_endpoint(settings: DeliverySettings, simulator: FcmSimulator | None) -> FcmEndpoint:
-    if simulator is not None:
-        return FcmEndpoint(simulator.url, f"{simulator.url}/token", simulator.authority)
-    assert settings.fcm_url is not None
-    authority = Path(settings.fcm_authority).read_text() if settings.fcm_authority else None
-    return FcmEndpoint(settings.fcm_url, settings.fcm_token_url, authority)
 
 
 def _simulator_credentials(simulator: ApnsSimulator) -> CredentialsSource:

@@ -195,22 +195,20 @@ APNS_MOSTLY_BAD = Gauge(
     "iOS apps most of whose tokens Apple refuses as bad or of another app; they stay registered",
 )
 APNS_STOPPED = Gauge("carillon_apns_apps_stopped", "iOS apps whose pushes wait because Apple does not accept their key")
-WEBPUSH_ANSWERS = Counter(
-    "carillon_webpush_answers_total", "Answers of Web Push services, by status and reason", ["reason"]
+CHANNEL_ANSWERS = Counter(
+    "carillon_channel_answers_total",
+    "Answers of the push services of a channel other than Apple's, by status and reason",
+    ["channel", "reason"],
 )
-WEBPUSH_STOPPED = Gauge(
-    "carillon_webpush_apps_stopped", "Apps whose messages wait because Web Push services do not accept their key"
+CHANNEL_STOPPED = Gauge(
+    "carillon_channel_apps_stopped",
+    "Apps whose messages wait because the push services of a channel do not accept their credentials",
+    ["channel"],
 )
-FCM_ANSWERS = Counter(
-    "carillon_fcm_answers_total", "Answers of Google to FCM messages, by status and reason", ["reason"]
-)
-FCM_STOPPED = Gauge(
-    "carillon_fcm_apps_stopped", "Apps whose messages wait because Google does not accept their service account"
-)
-FCM_TOKENS = Counter(
-    "carillon_fcm_access_tokens_total",
-    "Access tokens asked of Google: granted, refused or failed",
-    ["result"],
+CHANNEL_TOKENS = Counter(
+    "carillon_channel_access_tokens_total",
+    "Access tokens asked of the vendor of a channel: granted, refused or failed",
+    ["channel", "result"],
 )
 CHANNEL_UNREACHABLE = Gauge(
     "carillon_channel_unreachable_services",

@@ -17,19 +17,21 @@ A push service is another's server that hands messages to devices. What differs 
     Recipient ─▶ PushEncoder ─▶ request ─▶ Sender ─▶ answer ─▶ react ─▶ Reaction: step, circuit, alarm
 
 `PushEncoder.encode` and `react` do no input or output; `react` is a table from answers to reactions wherever one fits.
-Only the sender has connections, and the tokens that authorise it there. So another service is a folder beside apns/
-(its encoder, its table, its sender, its `PushService`), its settings, and a line where main.py composes the channels.
+Only the sender has connections, and the tokens that authorise it there (access_tokens.py, where they are OAuth's). So
+another service is a folder beside apns/ (its encoder, its table, its sender, its `PushService`, its wiring), the form
+of its credentials, its settings, and a line where main.py composes the channels.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from enum import Enum, auto
-from typing import Generic, NamedTuple, Protocol, TypeVar, assert_never
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, assert_never
 
 from prometheus_client import Gauge
 
+from protos.delivery.v1.delivery_pb2 import CheckChannelResponse
 from protos.registry.v1.apps_pb2 import App, Channel
 from services.delivery.state.audience_parts import DeviceAddress
 from services.delivery.state.pushes import StartedPush
@@ -240,6 +242,18 @@ class PushService(Protocol[Credentials, Request, Answer]):
     def removal(self, removal: "AddressRemoval") -> Command:
         """Return the command that removes an address from the registry."""
         ...
+
+
+class ServedChannel(NamedTuple):
+    """A push service as delivery runs it.
+
+    `simulator`: what answers in the service's place, so that nothing leaves the machine; None: the service does.
+    `check`: has the service try out an app's credentials; None if it cannot.
+    """
+
+    service: PushService[Any, Any, Any]
+    simulator: Service | None = None
+    check: Callable[[App], Awaitable[CheckChannelResponse]] | None = None
 
 
 class AddressRemoval(NamedTuple):

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from protos.registry.v1.apps_pb2 import CHANNEL_FCM, App
 from services.domain.channel_credentials.fields import (
     MAX_VALUE_LENGTH,
+    ChannelVendor,
     CredentialField,
     CredentialsForm,
     FieldKind,
@@ -116,6 +117,12 @@ FCM = CredentialsForm(
         "project": words("Firebase project"),
         "key_id": words("Key id of the service account"),
     },
+    ChannelVendor(
+        "Google",
+        "Google (FCM)",
+        "CARILLON_FCM_URL=https://fcm.googleapis.com sends to Google.",
+        "Google validates a message to an address that nobody has.",
+    ),
 )
 
 

@@ -46,6 +46,19 @@ class CredentialField:
     is_needed: bool = False
 
 
+class ChannelVendor(NamedTuple):
+    """Who runs the push services of a channel, in the words of commands and of the start.
+
+    `name`: such as Google. `service`: what a simulator answers in the place of. `setting`: how requests reach it
+    instead. `check`: what it does to try out credentials; "" if it cannot.
+    """
+
+    name: str
+    service: str
+    setting: str
+    check: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class CredentialsForm:
     """The fields that people fill in for one channel, in order; exactly one field has the secret.
@@ -57,6 +70,7 @@ class CredentialsForm:
     title: str
     fields: tuple[CredentialField, ...]
     shown: Mapping[str, str]
+    vendor: ChannelVendor
     hint: str = ""
     by_name: Mapping[str, CredentialField] = field(init=False, repr=False, compare=False)
 

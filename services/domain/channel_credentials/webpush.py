@@ -13,7 +13,15 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH, App
-from services.domain.channel_credentials.fields import NEW, CredentialField, CredentialsForm, FieldKind, Part, words
+from services.domain.channel_credentials.fields import (
+    NEW,
+    ChannelVendor,
+    CredentialField,
+    CredentialsForm,
+    FieldKind,
+    Part,
+    words,
+)
 from services.domain.channel_credentials.stored import open_credentials, settings_of
 from services.domain.master_key import Keys
 from services.domain.push_endpoints import AllowedHosts, allowed_hosts, checked_hosts
@@ -111,6 +119,7 @@ WEB_PUSH = CredentialsForm(
         "contact": words("Web Push contact"),
         "hosts": words("Further push services"),
     },
+    ChannelVendor("the push services", "the push services of Web Push", "CARILLON_WEBPUSH=internet sends to them."),
     words(
         "Reaches browsers without an open page. The key is made here and never shown; browsers subscribe with its"
         " public half."

@@ -207,9 +207,9 @@ CASES = {
     "CarillonChannelStopped": Case(
         {
             'carillon_apns_apps_stopped{instance="d-0"}': "0+0x30",
-            'carillon_webpush_apps_stopped{instance="d-0"}': "0+0x30",
-            'carillon_fcm_apps_stopped{instance="d-0"}': "0+0x5 2+0x20",
-            'carillon_fcm_apps_stopped{instance="d-1"}': "0+0x5 1+0x20",
+            'carillon_channel_apps_stopped{channel="webpush",instance="d-0"}': "0+0x30",
+            'carillon_channel_apps_stopped{channel="fcm",instance="d-0"}': "0+0x5 2+0x20",
+            'carillon_channel_apps_stopped{channel="fcm",instance="d-1"}': "0+0x5 1+0x20",
         },
         10,
         11,

@@ -66,7 +66,7 @@ class ScriptedChannels:
 def channels(monkeypatch: pytest.MonkeyPatch) -> ScriptedChannels:
     scripted = ScriptedChannels()
     monkeypatch.setattr(main, "open_senders", lambda *_: scripted)
-    monkeypatch.setattr(main, "push_services", lambda *_: ())
+    monkeypatch.setattr(main, "served_channels", lambda *_: ())
     return scripted
 
 

@@ -27,7 +27,7 @@ from protos.registry.v1.registry_pb2 import (
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, add_RegistryServiceServicer_to_server
 from services.delivery import main
-from services.delivery.channels import ClaimAnswer, ClaimedMessage
+from services.delivery.channels import ClaimAnswer, ClaimedMessage, ServedChannel
 from services.delivery.service_senders import AddressRefresher, ServiceSenders
 from services.net.rpc.local import LocalServer
 from testkit.delivery.records import APP, RECEIVED, NumberedDevice, OutcomeRow
@@ -62,7 +62,7 @@ def registry() -> LocalServer:
 def toy(monkeypatch: pytest.MonkeyPatch) -> Toy:
     toy = Toy()
     toy.channel = CHANNEL_WEBPUSH
-    monkeypatch.setattr(main, "push_services", lambda *_: [toy])
+    monkeypatch.setattr(main, "served_channels", lambda *_: [ServedChannel(toy)])
     return toy
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from services.delivery.channels import CredentialsError
+from services.delivery.channels.access_tokens import AccessTokens, TokenResponse
 from services.delivery.channels.fcm.responses import (
     ACCOUNT_REFUSED,
     NO_ACCESS_TOKEN,
@@ -19,7 +20,7 @@ from services.delivery.channels.fcm.responses import (
     label,
     parse_answer,
 )
-from services.delivery.channels.fcm.tokens import AccessTokens, TokenResponse
+from services.delivery.channels.fcm.tokens import account_tokens
 from services.delivery.channels.http2.frames import Response
 from services.delivery.channels.http2.headers import POST_HTTPS, literal
 from services.delivery.channels.http2.sender import ConnectionSlot, Http2Sender, SharedSenders
@@ -29,7 +30,7 @@ from services.errors import UnavailableError
 from services.process import background
 from services.process.clock import Clock
 from services.process.logs import logger
-from services.process.metrics import FCM_ANSWERS
+from services.process.metrics import CHANNEL_ANSWERS
 
 GOOGLE_URL = "https://fcm.googleapis.com"
 _MAX_STREAMS = 100
@@ -153,13 +154,13 @@ class FcmSender(Http2Sender[FcmRequest, FcmAnswer]):
         token: str,
         answer: FcmAnswer,
     ) -> None:
-        FCM_ANSWERS.labels(label(answer)).inc()
+        CHANNEL_ANSWERS.labels("fcm", label(answer)).inc()
         if handling_of(answer).action is AnswerAction.RENEW_TOKEN:
             self._tokens.refuse(token)
         if answer.status == 429:
             wait_ms = answer.retry_after_ms or QUOTA_WAIT_MS
             if not self.held_ms:
-                logger.warning("FCM's quota is used up", project=self._tokens.project_id, wait_s=wait_ms // 1000)
+                logger.warning("FCM's quota is used up", project=self._tokens.owner.project, wait_s=wait_ms // 1000)
             self._held_until_ms = max(self._held_until_ms, self._clock.now_ms() + wait_ms)
         if not answer.is_unknown:
             slot.circuit.close()
@@ -255,7 +256,7 @@ class SenderPool:
     def _make(self, account: ServiceAccount) -> FcmSender:
         if self._token_server is None:  # most installations have no account, and trusted certificates take 30 ms
             self._token_server = TokenServer(self._endpoint, self._clock, self._timeouts)
-        tokens = AccessTokens(account, self._token_server.post, self._clock)
+        tokens = account_tokens(account, self._token_server.post, self._clock)
         return FcmSender(self._endpoint, tokens, self._clock, self._timeouts)
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ from services.delivery.state.pushes import StartedPush
 from services.domain.channel_credentials.fcm import AccountSource, ServiceAccount
 from services.domain.command_writer import Command
 from services.process.clock import Clock
-from services.process.metrics import FCM_STOPPED
+from services.process.metrics import CHANNEL_STOPPED
 
 _NO_ACCOUNT = (
     "the app has no service account for FCM, so its messages wait; set one:"
@@ -40,7 +40,7 @@ class FcmService:
     title = "FCM"
     limits = Limits()
     no_credentials = _NO_ACCOUNT
-    apps_stopped: Gauge = FCM_STOPPED
+    apps_stopped: Gauge = CHANNEL_STOPPED.labels("fcm")
 
     def __init__(self, open_senders: Callable[[], SenderPool], account_of: AccountSource, clock: Clock) -> None:
         self._open_senders = open_senders

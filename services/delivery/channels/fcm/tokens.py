@@ -1,180 +1,44 @@
-"""Access tokens of a Firebase service account (OAuth 2.0, JWT bearer grant, RFC 7523), kept in memory."""
+"""Access tokens of a Firebase service account (OAuth 2.0, JWT bearer grant, RFC 7523)."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
 
-import msgspec
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from services.delivery.channels import CredentialsError
+from services.delivery.channels.access_tokens import AccessTokens, TokenOwner, TokenResponse
 from services.domain.channel_credentials.fcm import ServiceAccount
-from services.errors import UnavailableError
-from services.process import background
 from services.process.clock import Clock
-from services.process.logs import logger
-from services.process.metrics import FCM_TOKENS
 
 SCOPE = "https://www.googleapis.com/auth/firebase.messaging"
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ASSERTION_S = 3_600
 """Validity of an assertion, which Google allows to be an hour at most."""
 
-REFRESHED_AT = 0.8
-"""The part of a token's life after which another one is fetched, while it is still used."""
-
-_FIRST_BACKOFF_MS = 1_000
-_MAX_BACKOFF_MS = 300_000
-
-
-class TokenResponse(NamedTuple):
-    """The token server's answer; status 0: there was none."""
-
-    status: int
-    body: bytes
-
-    @property
-    def reason(self) -> str:
-        """The reason of a failure; "" for an answer with a token."""
-        if self.status == 200:
-            return ""
-        return f"HTTP {self.status}" if self.status else "no answer"
-
-
 Post = Callable[[str, Mapping[str, str]], Awaitable[TokenResponse]]
 """Posts a form to a URL."""
 
 
-class _Granted(msgspec.Struct):
-    access_token: str
-    expires_in: int
+def account_tokens(account: ServiceAccount, post: Post, clock: Clock) -> AccessTokens:
+    """Return the access tokens of an account, asked for with assertions that its key signs."""
+    key = RSAKey.import_key(account.private_key)
 
+    def request() -> Awaitable[TokenResponse]:
+        form = {"grant_type": GRANT, "assertion": _assertion(account, key, clock.now_ms() // 1000)}
+        return post(account.token_uri, form)
 
-class _Refused(msgspec.Struct):
-    error: str = ""
-    error_description: str = ""
-
-
-_granted = msgspec.json.Decoder(_Granted)
-_refused = msgspec.json.Decoder(_Refused)
-
-
-class _Token(NamedTuple):
-    text: str
-    refresh_ms: int
-    expires_ms: int
-
-
-class AccessTokens:
-    """The access token of one account: fetched once for all that wait, and again before it expires.
-
-    One request is in flight at most. A refusal backs off, so a broken account costs a request a few minutes apart.
-    """
-
-    def __init__(self, account: ServiceAccount, post: Post, clock: Clock) -> None:
-        self._account = account
-        self._key = RSAKey.import_key(account.private_key)
-        self._post = post
-        self._clock = clock
-        self._token: _Token | None = None
-        self._fetching: asyncio.Task[None] | None = None
-        self._failures = 0
-        self._not_before_ms = 0
-        self._error: Exception | None = None
-
-    @property
-    def project_id(self) -> str:
-        """The account's project."""
-        return self._account.project_id
-
-    async def text(self) -> str:
-        """Return a token that is valid now.
-
-        CredentialsError: Google does not accept the account. UnavailableError: the token server does not answer.
-        """
-        if (text := self.current()) is not None:
-            return text
-        fetching = self._fetch(self._clock.now_ms())
-        if fetching is not None:
-            await asyncio.shield(fetching)
-        if (text := self.current()) is not None:
-            return text
-        raise self._error or UnavailableError("Google's token server has not answered yet")
-
-    def current(self) -> str | None:
-        """Return a token that is valid now, if there is one; if it ends soon, another one is fetched meanwhile."""
-        now_ms, token = self._clock.now_ms(), self._token
-        if token is None or now_ms >= token.expires_ms:
-            return None
-        if now_ms >= token.refresh_ms:
-            self._fetch(now_ms)
-        return token.text
-
-    def refuse(self, text: str) -> None:
-        """Note that Google has refused a token: the next call of `text` fetches another. A former one is ignored."""
-        if self._token is not None and self._token.text == text:
-            self._token = None
-
-    async def close(self) -> None:
-        if self._fetching is not None:
-            self._fetching.cancel()
-            await asyncio.gather(self._fetching, return_exceptions=True)
-
-    def _fetch(self, now_ms: int) -> "asyncio.Task[None] | None":
-        """Return the request that is in flight, or a new one; None while it backs off."""
-        if self._fetching is None and now_ms >= self._not_before_ms:
-            self._fetching = background.start("access token of FCM", self._request())
-        return self._fetching
-
-    async def _request(self) -> None:
-        try:
-            form = {"grant_type": GRANT, "assertion": self._assertion()}
-            response = await self._post(self._account.token_uri, form)
-            self._take(response)
-        finally:
-            self._fetching = None
-
-    def _assertion(self) -> str:
-        now_s = self._clock.now_ms() // 1000
-        header = {"typ": "JWT", "alg": "RS256", "kid": self._account.private_key_id}
-        claims = {
-            "iss": self._account.client_email,
-            "scope": SCOPE,
-            "aud": self._account.token_uri,
-            "iat": now_s,
-            "exp": now_s + ASSERTION_S,
-        }
-        return jwt.encode(header, claims, self._key, algorithms=["RS256"])
-
-    def _take(self, response: TokenResponse) -> None:
-        now_ms = self._clock.now_ms()
-        try:
-            granted = _granted.decode(response.body) if response.status == 200 else None
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            granted = None
-        if granted is not None and granted.access_token and granted.expires_in > 0:
-            life_ms = granted.expires_in * 1000
-            self._token = _Token(granted.access_token, now_ms + int(life_ms * REFRESHED_AT), now_ms + life_ms)
-            self._failures, self._not_before_ms, self._error = 0, 0, None
-            FCM_TOKENS.labels("granted").inc()
-            return
-        self._failures += 1
-        self._not_before_ms = now_ms + min(_FIRST_BACKOFF_MS << min(self._failures - 1, 20), _MAX_BACKOFF_MS)
-        self._error = _error_of(response)
-        FCM_TOKENS.labels("refused" if isinstance(self._error, CredentialsError) else "failed").inc()
-        logger.warning("no access token for FCM", project=self._account.project_id, error=str(self._error))
-
-
-def _error_of(response: TokenResponse) -> Exception:
-    """Return the error of an answer without a token; its text has Google's words, and nothing of the request."""
-    if response.status not in (400, 401, 403):
-        return UnavailableError(f"Google's token server does not give a token ({response.reason or 'HTTP 200'})")
-    try:
-        refused = _refused.decode(response.body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        refused = _Refused()
-    words = " ".join(filter(None, (refused.error, refused.error_description)))[:200] or f"HTTP {response.status}"
-    return CredentialsError(
-        f"Google does not accept the app's service account ({words}): is its key deleted, or the clock wrong?"
+    owner = TokenOwner(
+        "fcm", "Google", account.project_id, "service account", "is its key deleted, or the clock wrong?"
     )
+    return AccessTokens(owner, request, clock)
+
+
+def _assertion(account: ServiceAccount, key: RSAKey, now_s: int) -> str:
+    header = {"typ": "JWT", "alg": "RS256", "kid": account.private_key_id}
+    claims = {
+        "iss": account.client_email,
+        "scope": SCOPE,
+        "aud": account.token_uri,
+        "iat": now_s,
+        "exp": now_s + ASSERTION_S,
+    }
+    return jwt.encode(header, claims, key, algorithms=["RS256"])

@@ -28,7 +28,7 @@ from services.net.fairness import FairSemaphore
 from services.net.http.client import HttpConnection, NoAnswerError
 from services.process import background
 from services.process.clock import Clock
-from services.process.metrics import WEBPUSH_ANSWERS
+from services.process.metrics import CHANNEL_ANSWERS
 
 CONNECTIONS = 32
 """Connections to one origin, each with one request at a time."""
@@ -145,7 +145,7 @@ class PushServices:
             hosts.check(endpoint)
         except EndpointRefusedError:
             answer = WebPushAnswer(LOCAL, ENDPOINT_REFUSED)
-            WEBPUSH_ANSWERS.labels(label(answer)).inc()
+            CHANNEL_ANSWERS.labels("webpush", label(answer)).inc()
             pending.answered(answer)
             return
         origin = self._origins.setdefault(endpoint.origin, _Origin())
@@ -174,7 +174,7 @@ class PushServices:
         else:
             answer = await self._post(pending.request, endpoint, origin, hosts, written)
             origin.note_delay(app, answer, self._clock.now_ms())
-            WEBPUSH_ANSWERS.labels(label(answer)).inc()
+            CHANNEL_ANSWERS.labels("webpush", label(answer)).inc()
             pending.answered(answer)
 
     async def _post(

@@ -18,7 +18,7 @@ from services.domain.channel_credentials.webpush import WebPushCredentials, open
 from services.domain.command_writer import Command
 from services.domain.master_key import Keys
 from services.process.clock import Clock
-from services.process.metrics import WEBPUSH_STOPPED
+from services.process.metrics import CHANNEL_STOPPED
 
 
 class WebPushService:
@@ -28,7 +28,7 @@ class WebPushService:
     title = "Web Push"
     limits = Limits(server_window=500, waiting_claims=20_000)
     no_credentials = "the app has no Web Push key; make one: carillon app set APPKEY --webpush new"
-    apps_stopped: Gauge = WEBPUSH_STOPPED
+    apps_stopped: Gauge = CHANNEL_STOPPED.labels("webpush")
 
     def __init__(self, open_services: Callable[[], PushServices], keys: Keys, clock: Clock) -> None:
         self._open_services = open_services

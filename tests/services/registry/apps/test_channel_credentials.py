@@ -11,7 +11,13 @@ from console.shell.requests import SettingsBody
 from protos.registry.v1.apps_pb2 import CHANNEL_OPPO, App
 from protos.registry.v1.registry_pb2 import UpdateAppRequest
 from services.domain.channel_credentials import forms
-from services.domain.channel_credentials.fields import CredentialField, CredentialsForm, FieldKind, Part
+from services.domain.channel_credentials.fields import (
+    ChannelVendor,
+    CredentialField,
+    CredentialsForm,
+    FieldKind,
+    Part,
+)
 from services.domain.channel_credentials.stored import OpenedCredentials, open_credentials, seal_channels_anew
 from services.errors import InputError
 from services.registry.app_settings import settings_changed
@@ -32,6 +38,7 @@ OPPO = CredentialsForm(
         CredentialField("master_secret", FieldKind.SECRET, lambda value, at: Part({}, value), "Master secret"),
     ),
     {"app_key": "App key"},
+    ChannelVendor("OPPO", "OPPO", "CARILLON_OPPO_URL=https://api.push.oppomobile.com sends to OPPO."),
 )
 
 

@@ -16,7 +16,7 @@ from services.delivery.channels.fcm.responses import ACCOUNT_REFUSED, HANDLINGS,
 from services.domain.recorded_reasons import FixedReason
 from services.errors import InputError
 from services.fcm_simulator.server import FcmSimulator
-from services.process.metrics import FCM_ANSWERS
+from services.process.metrics import CHANNEL_ANSWERS
 from testkit.apns.keys import canaries, files_containing
 from testkit.delivery.fcm import ACCOUNT, account_file
 from testkit.delivery.records import FAILED, NumberedDevice, OutcomeRow
@@ -127,7 +127,7 @@ REFUSALS = {AnswerAction.FAIL: 1, AnswerAction.REMOVE: 1, AnswerAction.STOP_APP:
 async def test_what_follows_from_each_documented_answer(fcm: FcmHarness, status: int, reason: str) -> None:
     """A refused message goes back, also while the app is stopped; any other is requested again until it expires."""
     address, action = f"{status}-{reason}:x", HANDLINGS[status, reason]
-    counter = FCM_ANSWERS.labels(f"{status} {reason}")
+    counter = CHANNEL_ANSWERS.labels("fcm", f"{status} {reason}")
     before = counter._value.get()
     async with fcm.running():
         phone = await fcm.phone(address)

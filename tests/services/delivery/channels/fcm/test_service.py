@@ -15,7 +15,7 @@ from services.delivery.channels.http2.sender import SharedSenders
 from services.domain.addresses import address_hash
 from services.fcm_simulator.accounts import new_account
 from services.process.clock import ManualClock
-from services.process.metrics import CHANNEL_UNREACHABLE, FCM_ANSWERS, FCM_STOPPED, FCM_TOKENS
+from services.process.metrics import CHANNEL_ANSWERS, CHANNEL_STOPPED, CHANNEL_TOKENS, CHANNEL_UNREACHABLE
 from testkit.apns.keys import canaries
 from testkit.delivery.fcm import ACCOUNT, APP, MSGID, PROJECT, START_MS, running_fcm
 from testkit.ports import free_ports
@@ -26,7 +26,7 @@ ADDRESS = "cXz1y:APA91bH"
 
 
 def counted(reason: str) -> float:
-    return float(FCM_ANSWERS.labels(reason)._value.get())
+    return float(CHANNEL_ANSWERS.labels("fcm", reason)._value.get())
 
 
 async def test_a_notification_is_sent_with_a_tag_and_an_access_token_that_all_messages_share() -> None:
@@ -50,14 +50,14 @@ async def test_every_documented_answer_has_its_reaction_its_outcome_and_its_coun
     action = HANDLINGS[status, reason]
     once = "" if action in (AnswerAction.FAIL, AnswerAction.REMOVE) else "once-"
     address, label = f"{once}{status}-{reason}:x", f"{status} {reason}"
-    before, stopped = counted(label), FCM_STOPPED._value.get()
+    before, stopped = counted(label), CHANNEL_STOPPED.labels("fcm")._value.get()
     async with running_fcm() as fcm:
         with capture_logs() as logs:
             fcm.start(address)
             await fcm.until(lambda: counted(label) == before + 1)
             if action is AnswerAction.STOP_APP:
                 await fcm.until(lambda: fcm.channel.stopped(APP) is not None)
-                assert FCM_STOPPED._value.get() == stopped + 1
+                assert CHANNEL_STOPPED.labels("fcm")._value.get() == stopped + 1
             if action is AnswerAction.RENEW_TOKEN:
                 await fcm.until(lambda: bool(fcm.outcomes))
             waited_s = await fcm.advance_until(lambda: bool(fcm.outcomes), 10 if status == 429 else 1)
@@ -84,7 +84,7 @@ async def test_every_documented_answer_has_its_reaction_its_outcome_and_its_coun
         if once:
             assert fcm.outcomes == {0: (SENT, "")}
         assert bool(alarms) == (action in (AnswerAction.FAIL, AnswerAction.STOP_APP))
-    assert FCM_STOPPED._value.get() == stopped
+    assert CHANNEL_STOPPED.labels("fcm")._value.get() == stopped
 
 
 @pytest.mark.parametrize("address", ["not-a-token", "400-TOKEN:x"])
@@ -183,7 +183,7 @@ async def test_tokens_that_google_revokes_are_replaced_once() -> None:
 
 
 async def test_a_refused_account_stops_the_app_and_its_key_is_told_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
-    refused = FCM_TOKENS.labels("refused")._value.get()
+    refused = CHANNEL_TOKENS.labels("fcm", "refused")._value.get()
     async with running_fcm() as fcm:
         fcm.simulator.accounts.delete(ACCOUNT)
         fcm.start(ADDRESS, f"{ADDRESS}1")
@@ -192,7 +192,7 @@ async def test_a_refused_account_stops_the_app_and_its_key_is_told_nowhere(capfd
         assert stopped is not None
         assert stopped.reason == ACCOUNT_REFUSED
         assert (fcm.simulator.requests, fcm.outcomes) == (0, {})
-        assert FCM_TOKENS.labels("refused")._value.get() == refused + 1
+        assert CHANNEL_TOKENS.labels("fcm", "refused")._value.get() == refused + 1
         check = await FcmCheck(fcm.service, simulated=True)(App(appkey=APP))
         assert (check.accepted, check.simulated) == (False, True)
         fcm.simulator.accounts.register(ACCOUNT)

@@ -13,7 +13,8 @@ from joserfc.jwk import RSAKey
 from structlog.testing import capture_logs
 
 from services.delivery.channels import CredentialsError
-from services.delivery.channels.fcm.tokens import GRANT, SCOPE, AccessTokens, TokenResponse
+from services.delivery.channels.access_tokens import AccessTokens, TokenResponse
+from services.delivery.channels.fcm.tokens import GRANT, SCOPE, account_tokens
 from services.domain.channel_credentials.fcm import GOOGLE_TOKEN_URI, ServiceAccount, parse_service_account
 from services.errors import InputError, UnavailableError
 from services.process.clock import ManualClock
@@ -68,7 +69,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def tokens(server: TokenServer, clock: ManualClock) -> AccessTokens:
-    return AccessTokens(ACCOUNT, server, clock)
+    return account_tokens(ACCOUNT, server, clock)
 
 
 async def test_a_token_is_asked_for_with_a_signed_assertion(tokens: AccessTokens, server: TokenServer) -> None:

@@ -32,7 +32,7 @@ from services.domain.topics import DELIVERIES, DEVICE_COMMANDS, TOPICS, decode, 
 from services.log.port import NewRecord, Partition
 from services.log.topics import partition_of
 from services.net.rpc.local import LocalServer
-from services.process.metrics import WEBPUSH_ANSWERS
+from services.process.metrics import CHANNEL_ANSWERS
 from services.registry.main import build as build_registry
 from services.registry.settings import RegistrySettings
 from services.replica.peers import Peers
@@ -208,7 +208,7 @@ DOCUMENTED = [key for key in HANDLINGS if key[0] != LOCAL and not key[1].startsw
 @pytest.mark.parametrize(("status", "reason"), DOCUMENTED)
 async def test_what_follows_from_each_documented_answer(web: WebPushHarness, status: int, reason: str) -> None:
     token = f"{status}-{reason.removeprefix('errno ')}.x"
-    counter = WEBPUSH_ANSWERS.labels(f"{status} {reason}")
+    counter = CHANNEL_ANSWERS.labels("webpush", f"{status} {reason}")
     before = counter._value.get()
     async with web.running():
         browser = await web.browser(token)
@@ -373,6 +373,6 @@ async def test_endpoints_that_the_operator_did_not_name_are_not_called(web: WebP
         browser = await web.browser("a")
         await web.delivery.advance(20)
         msgid = await web.send(browser)
-        await web.advance_until(lambda: WEBPUSH_ANSWERS.labels("local endpoint refused")._value.get() > 0)
+        await web.advance_until(lambda: CHANNEL_ANSWERS.labels("webpush", "local endpoint refused")._value.get() > 0)
         await web.delivery.expect_outcomes(OutcomeRow(msgid, browser.device, RETURNED, "endpoint refused"))
         assert web.push_service.requests == 0
