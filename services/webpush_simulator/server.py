@@ -4,12 +4,10 @@ import asyncio
 import re
 from collections import Counter, deque
 from collections.abc import Mapping
-from http import HTTPStatus
-from typing import NamedTuple, cast
-
-import httptools
+from typing import NamedTuple
 
 from services.process.clock import Clock
+from services.push_simulator.http1 import FAULTS, LOST_ANSWER, Http1Connection, Reply
 from services.webpush_simulator.requests import (
     MAX_BODY_BYTES,
     AcceptedMessage,
@@ -23,16 +21,7 @@ from services.webpush_simulator.subscriptions import BrowserSubscription, Undecr
 RECEIVED_HISTORY = 10_000
 """Messages in memory; beyond it the oldest are dropped."""
 
-SILENCE = "silence"
-CUT = "cut"
-"""Faults: no answer, and the end of the connection; the message is lost in both cases."""
-
-LOST_ANSWER = "lost"
-"""Fault: the message is taken, and the connection ends in place of the answer."""
-
-_FAULTS = (SILENCE, CUT, LOST_ANSWER)
 _SCRIPTED = re.compile(r"(once-)?(?:([1-5][0-9]{2})(?:-([0-9]{3}|[A-Za-z]+))?|([a-z_]+))\..*")
-_MAX_STORED_BODY = MAX_BODY_BYTES + 1
 
 
 class BrowserMessage(NamedTuple):
@@ -41,15 +30,6 @@ class BrowserMessage(NamedTuple):
     token: str
     message: AcceptedMessage
     plaintext: bytes | None
-
-
-class Reply(NamedTuple):
-    """An answer, and a fault in its place, "" for none."""
-
-    status: int
-    headers: list[tuple[str, str]]
-    body: bytes = b""
-    fault: str = ""
 
 
 class WebPushSimulator:
@@ -64,6 +44,7 @@ class WebPushSimulator:
     """
 
     name = "web-push-simulator"
+    kept_bytes = MAX_BODY_BYTES + 1
 
     def __init__(self, clock: Clock, host: str = "127.0.0.1", port: int = 0, *, takes_all: bool = False) -> None:
         self.received: deque[BrowserMessage] = deque(maxlen=RECEIVED_HISTORY)
@@ -71,7 +52,7 @@ class WebPushSimulator:
         self.refused: Counter[str] = Counter()
         self.retry_after: str | None = None
         """The header Retry-After of refusals with 429 and 503."""
-        self.connections: set[ServerConnection] = set()
+        self.connections: set[Http1Connection] = set()
         self._takes_all = takes_all
         self._subscriptions: dict[str, BrowserSubscription] = {}
         self._ended: set[str] = set()
@@ -97,7 +78,7 @@ class WebPushSimulator:
         return self._address
 
     async def run(self, ready: asyncio.Event) -> None:
-        server = await asyncio.get_running_loop().create_server(lambda: ServerConnection(self), *self._address)
+        server = await asyncio.get_running_loop().create_server(lambda: Http1Connection(self), *self._address)
         self._address = server.sockets[0].getsockname()[:2]
         ready.set()
         try:
@@ -183,7 +164,7 @@ class WebPushSimulator:
             return ""
         self._once.add(token)
         if found[2] is None:
-            return found[4] if found[4] in _FAULTS else ""
+            return found[4] if found[4] in FAULTS else ""
         kind = found[3] or ""
         if kind.isdigit():
             raise RefusedError(int(found[2]), int(kind))
@@ -207,55 +188,3 @@ class WebPushSimulator:
         self.received.append(BrowserMessage(message.token, message, plaintext))
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-class ServerConnection(asyncio.Protocol):
-    """One client's connection; its requests are answered in their order."""
-
-    def __init__(self, simulator: WebPushSimulator) -> None:
-        self._simulator = simulator
-        self._parser = httptools.HttpRequestParser(self)
-        self._fields: list[tuple[str, str]] = []
-        self._body = bytearray()
-        self._path = b""
-        self._transport: asyncio.Transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._simulator.connections.add(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._simulator.connections.discard(self)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError:
-            self._transport.close()
-
-    def close(self) -> None:
-        self._transport.close()
-
-    # --- httptools
-
-    def on_message_begin(self) -> None:
-        self._fields, self._body, self._path = [], bytearray(), b""
-
-    def on_url(self, url: bytes) -> None:
-        self._path += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._fields.append((name.decode("latin-1").lower(), value.decode("latin-1")))
-
-    def on_body(self, body: bytes) -> None:
-        self._body += body[: _MAX_STORED_BODY - len(self._body)]
-
-    def on_message_complete(self) -> None:
-        method, path = self._parser.get_method().decode(), self._path.decode("latin-1")
-        reply = self._simulator.reply_to([(":method", method), (":path", path), *self._fields], bytes(self._body))
-        if reply.fault in (CUT, LOST_ANSWER):
-            self._transport.abort()
-        elif not reply.fault:
-            head = [f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}"]
-            head += [f"{name}: {value}" for name, value in (*reply.headers, ("content-length", str(len(reply.body))))]
-            self._transport.write("\r\n".join([*head, "", ""]).encode() + reply.body)

@@ -27,8 +27,8 @@ from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from services.domain.recorded_reasons import ChannelAcceptanceUnknown
 from services.errors import CarillonError
 from services.net.rpc.channel import connect
+from services.push_simulator.http1 import CUT, Reply
 from services.webpush_simulator.requests import AcceptedMessage
-from services.webpush_simulator.server import CUT, Reply
 from testkit.delivery.mozilla import MozillaPushService, running_firefox
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.services import running_services

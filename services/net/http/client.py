@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 import httptools
 
 MAX_ANSWER_BYTES = 65_536
-"""Upper bound of an answer with its head; what is longer is not read."""
+"""Upper bound of an answer with its head, where none other is set; what is longer is not read."""
 
 ANSWER_S = 10.0
 
@@ -24,7 +24,8 @@ class HttpAnswer(NamedTuple):
 class HttpConnection(asyncio.Protocol):
     """One connection to a server of others, for one request at a time; nothing that the server sends can do harm."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
+        self._max_answer_bytes = max_answer_bytes
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._answer: asyncio.Future[HttpAnswer] | None = None
@@ -75,7 +76,7 @@ class HttpConnection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._fail(f"no HTTP answer: {type(error).__name__}")
             self.close()
-        if self._received > MAX_ANSWER_BYTES:
+        if self._received > self._max_answer_bytes:
             self._fail("the answer is too long")
             self.close()
 
@@ -109,3 +110,34 @@ class HttpConnection(asyncio.Protocol):
             self._complete()
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(NoAnswerError(reason))
+
+
+class IdleConnections:
+    """Connections to one server that wait for a further request."""
+
+    def __init__(self) -> None:
+        self._idle: list[tuple[float, HttpConnection]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._idle)
+
+    def take(self) -> HttpConnection | None:
+        """Return a connection that may be used, if there is one."""
+        while self._idle:
+            _, connection = self._idle.pop()
+            if connection.is_usable:
+                return connection
+        return None
+
+    def put(self, connection: HttpConnection, now_s: float) -> None:
+        if connection.is_usable:
+            self._idle.append((now_s, connection))
+        else:
+            connection.close()
+
+    def close(self, before_s: float = float("inf")) -> None:
+        """Close the connections that had no request since then."""
+        for since_s, connection in self._idle:
+            if since_s < before_s:
+                connection.close()
+        self._idle = [item for item in self._idle if item[0] >= before_s and item[1].is_usable]

@@ -18,7 +18,8 @@ from services.delivery.channels.webpush.vapid import VapidHeaders
 from services.domain.channel_credentials.webpush import WebPushCredentials
 from services.domain.push_endpoints import parse_endpoint
 from services.process.clock import ManualClock
-from services.webpush_simulator.server import CUT, WebPushSimulator
+from services.push_simulator.http1 import CUT
+from services.webpush_simulator.server import WebPushSimulator
 from services.webpush_simulator.subscriptions import BrowserSubscription, UndecryptableError
 from testkit.services import running_services
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH
 from protos.registry.v1.registry_pb2 import ChannelChange, UpdateAppRequest
+from services.push_simulator.http1 import CUT, LOST_ANSWER, SILENCE, Http1Connection, Reply
 from services.webpush_simulator.requests import AcceptedMessage
-from services.webpush_simulator.server import CUT, LOST_ANSWER, SILENCE, Reply, ServerConnection, WebPushSimulator
+from services.webpush_simulator.server import WebPushSimulator
 from tests.simulation.kernel.network.ends import connected
 from tests.simulation.kernel.process import CURRENT
 from tests.simulation.kernel.world import World
@@ -100,7 +101,7 @@ class SimulatedPushService(WebPushSimulator):
         process = CURRENT.get()
         assert process is not None
         await asyncio.sleep(_NO_ANSWER_S if self.trouble == "away" else self._delay_s())
-        near, _ = connected(self._loop, process, self._delay_s, protocol := factory(), ServerConnection(self))
+        near, _ = connected(self._loop, process, self._delay_s, protocol := factory(), Http1Connection(self))
         return near, protocol
 
 

@@ -25,7 +25,7 @@ from services.delivery.channels.webpush.vapid import VapidHeaders
 from services.domain.push_endpoints import AllowedHosts, Endpoint, EndpointRefusedError, parse_endpoint
 from services.errors import UnavailableError
 from services.net.fairness import FairSemaphore
-from services.net.http.client import HttpConnection, NoAnswerError
+from services.net.http.client import HttpConnection, IdleConnections, NoAnswerError
 from services.process import background
 from services.process.clock import Clock
 from services.process.metrics import CHANNEL_ANSWERS
@@ -62,12 +62,12 @@ class _Origin:
         self.users = 0
         self._delayed_until_ms = 0
         self._apps_delayed_until_ms: dict[str, int] = {}
-        self._idle: list[tuple[float, HttpConnection]] = []
+        self.idle = IdleConnections()
 
     def is_unused(self, now_ms: int) -> bool:
         """Whether there is nothing to be kept of it."""
         self._apps_delayed_until_ms = {app: at for app, at in self._apps_delayed_until_ms.items() if at > now_ms}
-        return not (self.users or self._idle or self._apps_delayed_until_ms or self._delayed_until_ms > now_ms)
+        return not (self.users or self.idle or self._apps_delayed_until_ms or self._delayed_until_ms > now_ms)
 
     def delayed_until_ms(self, app: str) -> int:
         """Return until when the service wants no requests of the app."""
@@ -79,27 +79,6 @@ class _Origin:
             self._delayed_until_ms = now_ms + answer.retry_after_ms
         elif answer.retry_after_ms and answer.status == 429:
             self._apps_delayed_until_ms[app] = now_ms + answer.retry_after_ms
-
-    def take(self) -> HttpConnection | None:
-        """Return a connection that may be used, if there is one."""
-        while self._idle:
-            _, connection = self._idle.pop()
-            if connection.is_usable:
-                return connection
-        return None
-
-    def put(self, connection: HttpConnection, now_s: float) -> None:
-        if connection.is_usable:
-            self._idle.append((now_s, connection))
-        else:
-            connection.close()
-
-    def close_idle(self, before_s: float = float("inf")) -> None:
-        """Close the connections that had no request since then."""
-        for since_s, connection in self._idle:
-            if since_s < before_s:
-                connection.close()
-        self._idle = [item for item in self._idle if item[0] >= before_s and item[1].is_usable]
 
 
 class PushServices:
@@ -133,7 +112,7 @@ class PushServices:
         if self._sweep is not None:
             self._sweep.cancel()
         for origin in self._origins.values():
-            origin.close_idle()
+            origin.idle.close()
         self._unreachable.clear()
         self._on_close()
 
@@ -186,7 +165,7 @@ class PushServices:
         written: Callable[[Endpoint], bytes],
     ) -> WebPushAnswer:
         try:
-            connection = origin.take() or (await self._connector.connect(endpoint, hosts, HttpConnection))[1]
+            connection = origin.idle.take() or (await self._connector.connect(endpoint, hosts, HttpConnection))[1]
         except EndpointRefusedError:
             return WebPushAnswer(LOCAL, ENDPOINT_REFUSED)
         except UnavailableError:
@@ -203,7 +182,7 @@ class PushServices:
         except asyncio.CancelledError:
             connection.close()
             raise
-        origin.put(connection, asyncio.get_running_loop().time())
+        origin.idle.put(connection, asyncio.get_running_loop().time())
         return parse_answer(status, headers, content, self._clock.now_ms())
 
     def _sweep_later(self) -> None:
@@ -214,7 +193,7 @@ class PushServices:
         self._sweep = None
         now_ms, before_s = self._clock.now_ms(), asyncio.get_running_loop().time() - IDLE_S
         for name, origin in list(self._origins.items()):
-            origin.close_idle(before_s)
+            origin.idle.close(before_s)
             if origin.is_unused(now_ms):
                 del self._origins[name]
         self._unreachable.forget_old()
