@@ -17,8 +17,9 @@ from services.delivery.channels.apns.request import (
 )
 from services.delivery.channels.apns.responses import ResponseAction, handling_of, label
 from services.delivery.channels.http2.frames import Response
-from services.delivery.channels.http2.sender import CONNECTIONS, ConnectionSlot, Http2Sender, SharedSenders
+from services.delivery.channels.http2.sender import CONNECTIONS, ConnectionSlot, Http2Sender
 from services.delivery.channels.http2.service_connection import ServiceConnection, Timeouts, WireRequest
+from services.delivery.channels.shared_senders import SharedSenders
 from services.domain.apns_credentials import ApnsCredentials, Environment
 from services.process.clock import Clock
 from services.process.logs import logger

@@ -23,8 +23,9 @@ from services.delivery.channels.fcm.responses import (
 from services.delivery.channels.fcm.tokens import account_tokens
 from services.delivery.channels.http2.frames import Response
 from services.delivery.channels.http2.headers import POST_HTTPS, literal
-from services.delivery.channels.http2.sender import ConnectionSlot, Http2Sender, SharedSenders
+from services.delivery.channels.http2.sender import ConnectionSlot, Http2Sender
 from services.delivery.channels.http2.service_connection import ServiceConnection, Timeouts, WireRequest
+from services.delivery.channels.shared_senders import SharedSenders
 from services.domain.channel_credentials.fcm import GOOGLE_TOKEN_URI, ServiceAccount
 from services.errors import UnavailableError
 from services.process import background

@@ -4,9 +4,8 @@ import asyncio
 import ssl
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic
 from urllib.parse import urlsplit
 
 from services.delivery.channels import Answer, PendingRequest, Request
@@ -19,9 +18,6 @@ from services.process.logs import logger
 
 CONNECTIONS = 2
 """Connections of a sender. More add little: services allow many concurrent requests on each."""
-
-Key = TypeVar("Key", bound=Hashable)
-AnySender = TypeVar("AnySender", bound="Http2Sender[Any, Any]")
 
 _FIRST_BACKOFF_MS = 1_000
 _MAX_BACKOFF_MS = 900_000
@@ -240,48 +236,6 @@ class Http2Sender(ABC, Generic[Request, Answer]):
             if not connection.is_proven and not connection.is_idle:
                 slot.circuit.trip(self._clock.now_ms())
         self._schedule()
-
-
-class SharedSenders(Generic[Key, AnySender]):
-    """The senders of a process to one service, one for each set of credentials; apps with the same credentials share
-    one.
-
-    A sender that is not asked for during UNUSED_MS, for example because its key was replaced, is closed.
-    """
-
-    UNUSED_MS = 3_600_000
-
-    def __init__(self, name: str, clock: Clock) -> None:
-        self._name = name
-        self._clock = clock
-        self._senders: dict[Key, AnySender] = {}
-        self._used_ms: dict[Key, int] = {}
-        self._closing: asyncio.Task[None] | None = None
-
-    def get(self, key: Key, make: Callable[[], AnySender]) -> AnySender:
-        """Return the sender, to send by it now; `make` makes it if there is none."""
-        sender = self._senders.get(key)
-        if sender is None:
-            sender = self._senders[key] = make()
-        self._used_ms[key] = self._clock.now_ms()
-        if self._closing is None:
-            self._closing = background.start_endless(f"unused senders of {self._name}", self._close_unused())
-        return sender
-
-    async def close(self) -> None:
-        if self._closing is not None:
-            self._closing.cancel()
-            await asyncio.gather(self._closing, return_exceptions=True)
-        await asyncio.gather(*(sender.close() for sender in self._senders.values()))
-
-    async def _close_unused(self) -> None:
-        while True:
-            await self._clock.sleep_until(self._clock.now_ms() + self.UNUSED_MS)
-            before_ms = self._clock.now_ms() - self.UNUSED_MS
-            unused = [key for key, used_ms in self._used_ms.items() if used_ms <= before_ms]
-            closed = [self._senders.pop(key) for key in unused if self._senders[key].is_idle]
-            self._used_ms = {key: self._used_ms[key] for key in self._senders}
-            await asyncio.gather(*(sender.close() for sender in closed))
 
 
 class _Asked(Generic[Request, Answer]):

@@ -11,7 +11,7 @@ from services.delivery.channels import RetryHistory
 from services.delivery.channels.fcm.responses import ACCOUNT_REFUSED, HANDLINGS, AnswerAction
 from services.delivery.channels.fcm.sender import FcmEndpoint, TokenServer
 from services.delivery.channels.fcm.service import FcmCheck, target_of
-from services.delivery.channels.http2.sender import SharedSenders
+from services.delivery.channels.shared_senders import SharedSenders
 from services.domain.addresses import address_hash
 from services.fcm_simulator.accounts import new_account
 from services.process.clock import ManualClock
