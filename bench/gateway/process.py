@@ -60,6 +60,7 @@ from services.process.clock import SystemClock
 from services.process.logs import configure
 from services.process.runner import Service
 from services.replica.peers import Peers
+from testkit.delivery.settings import settings_without_vendors
 from testkit.services import add_servicers, started, stop
 
 APPKEY = "1000000001"
@@ -200,8 +201,8 @@ async def main(directory: Path, real: bool) -> None:
 
 
 def _delivery_settings(directory: Path) -> DeliverySettings:
-    """Return settings with an unreachable APNs: no device here is an iOS device."""
-    return DeliverySettings(data_dir=str(directory), apns_url="http://127.0.0.1:9", fcm_url="https://127.0.0.1:9")
+    """Return settings without push services: all devices here are connected."""
+    return settings_without_vendors(data_dir=str(directory))
 
 
 async def _run_commands(delivery: ForwardingDelivery | ScriptedDelivery) -> None:

@@ -34,7 +34,6 @@ from protos.targeting.v1.targeting_pb2 import (
 )
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceServicer, add_TargetingServiceServicer_to_server
 from services.delivery.main import ROLE, build
-from services.delivery.settings import DeliverySettings
 from services.domain.apps import AppDirectory
 from services.domain.ids import event_id
 from services.domain.master_key import MasterKey
@@ -47,6 +46,7 @@ from services.net.rpc.local import LocalServer
 from services.net.rpc.server import serve
 from services.process.clock import SystemClock
 from services.replica.peers import Peers
+from testkit.delivery.settings import settings_without_vendors
 from testkit.ports import free_ports
 from testkit.services import running_services
 
@@ -84,13 +84,7 @@ async def measure(devices: int, frames_per_s: int, directory: Path) -> None:
     peers = Peers({"targeting": [targeting.channel()], "registry": [nobody], "delivery": [nobody]}, TOPICS)
     apps = AppDirectory(log)
     context = RoleContext(log, SystemClock(), peers, MasterKey(bytes(32)).only(ROLE.keys), apps)
-    settings = DeliverySettings(
-        data_dir=str(directory),
-        partitions=PARTITIONS,
-        apns_url="https://127.0.0.1:1",
-        fcm_url="https://127.0.0.1:1",
-        snapshot_s=100_000,
-    )
+    settings = settings_without_vendors(data_dir=str(directory), partitions=PARTITIONS, snapshot_s=100_000)
     role = build(settings, context)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     server = serve([address])

@@ -13,6 +13,7 @@ from services.domain import push_capacity
 from services.domain.topics import PUSHES, decode
 from services.log.port import Partition
 from services.process.metrics import QUOTA_REFUSALS
+from testkit.delivery.settings import settings_without_vendors
 from testkit.edge.role import BACKENDS, PARTITIONS, EdgeInstallation, edge_installation
 from testkit.edge.v2_bodies import push_to
 from testkit.signing import signed
@@ -20,7 +21,7 @@ from testkit.waiting import run_ready_tasks, until
 
 
 def delivery_settings(**common: object) -> DeliverySettings:
-    return DeliverySettings(**common, apns_url="https://127.0.0.1:1", fcm_url="https://127.0.0.1:1")  # type: ignore[arg-type]
+    return settings_without_vendors(**common)
 
 
 async def test_an_app_whose_pushes_fill_its_share_of_delivery_is_refused_and_another_app_is_not(

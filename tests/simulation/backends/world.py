@@ -11,6 +11,7 @@ from services.domain.topics import TOPICS
 from services.registry.main import ROLE as REGISTRY
 from services.scheduling.main import ROLE as SCHEDULING
 from services.targeting.main import ROLE as TARGETING
+from testkit.delivery.settings import NO_VENDORS
 from tests.simulation.backends import earlier_logs
 from tests.simulation.backends.accounts.checks import AccountHistory, account_findings, final_accounts, undone_drafts
 from tests.simulation.backends.accounts.ledger import AccountsLedger
@@ -44,8 +45,7 @@ _LOG_S, _NETWORK_S = 0.001, 0.0005
 _TAIL_S = 12.0
 """How long after an outage things may still take longer: attempts are repeated after up to 10 s."""
 
-_NOWHERE = "https://127.0.0.1:1"
-_NO_SIMULATORS = {"delivery": {"apns_url": _NOWHERE, "fcm_url": _NOWHERE, "webpush": INTERNET}}
+_NO_SIMULATORS = {"delivery": {**NO_VENDORS, "webpush": INTERNET}}
 """There are no iOS devices, and no app has credentials of a channel; so set, delivery starts no simulators."""
 
 

@@ -16,6 +16,7 @@ from services.delivery.settings import INTERNET
 from services.push_simulator.connection import Fault, HttpRequest, ScriptedReply, ServerConnection
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 from testkit.delivery.scripted_tokens import prefix_of
+from testkit.delivery.settings import NO_VENDORS
 from testkit.installation.app_server import AppCredentials
 from tests.simulation.kernel.network.ends import ByteTransport, connected
 from tests.simulation.kernel.process import CURRENT
@@ -115,7 +116,7 @@ def apns_settings(apple: SimulatedApple | None, directory: Path) -> dict[str, st
     Delivery starts no simulators, which listen at sockets. No app has credentials of another channel than Web Push, and
     an app that has those allows the world's push service (browsers.py) alone, so nothing leaves.
     """
-    settings = {"apns_url": URL, "apns_sandbox_url": URL, "fcm_url": "https://127.0.0.1:1", "webpush": INTERNET}
+    settings = {**NO_VENDORS, "apns_url": URL, "apns_sandbox_url": URL, "webpush": INTERNET}
     if apple is not None:
         authority = directory / "apple.pem"
         authority.write_text(apple.authority)

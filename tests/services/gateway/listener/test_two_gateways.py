@@ -9,7 +9,6 @@ from typing import cast
 import pytest
 
 from services.delivery.main import build as build_delivery
-from services.delivery.settings import DeliverySettings
 from services.domain.topics import TOPICS
 from services.gateway.listener import DeviceListener
 from services.gateway.main import build
@@ -17,6 +16,7 @@ from services.gateway.settings import GatewaySettings
 from services.net.rpc.local import LocalServer
 from services.net.rpc.server import Server
 from services.replica.peers import Peers
+from testkit.delivery.settings import settings_without_vendors
 from testkit.gateway.role import ANDROID, PARTITIONS, RunningGateway, start_service, stop_services
 from testkit.gateway.websocket import DeviceClient
 
@@ -29,9 +29,7 @@ async def shared_port(gateway: RunningGateway, tmp_path: Path) -> AsyncIterator[
     delivery = LocalServer()
     channels = {role: gateway.context.peers.all(role) for role in ("registry", "targeting")}
     context = replace(gateway.context, peers=Peers({**channels, "delivery": [delivery.channel()]}, TOPICS))
-    settings = DeliverySettings(
-        partitions=PARTITIONS, data_dir=str(tmp_path), apns_url="http://127.0.0.1:1", fcm_url="https://127.0.0.1:1"
-    )
+    settings = settings_without_vendors(partitions=PARTITIONS, data_dir=str(tmp_path))
     role = build_delivery(settings, context)
     for add in role.servicers:
         add(cast(Server, delivery))
