@@ -119,7 +119,7 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     "push.v1.AttributeClause": {Sort.APP: "values", Sort.NEITHER: "attribute negated"},
     "push.v1.BrandModel": {Sort.APP: "brand model"},
     "push.v1.CancelPush": {Sort.NEITHER: "msgid appkey"},
-    "push.v1.ChannelOptions": {Sort.NEITHER: "route importance"},
+    "push.v1.ChannelOptions": {Sort.NEITHER: "route importance category"},
     "push.v1.Devices": {Sort.ALIAS: "aliases", Sort.NEITHER: "partitions numbers id_offsets alias_indexes"},
     "push.v1.IosStyle": {
         Sort.CONTENT: "title sound category sealed_possession_code",

@@ -58,7 +58,7 @@ async def valid_requests(installation: EdgeInstallation) -> list[ValidRequest]:
     style: dict[str, Any] = {**STYLE, "android": {**STYLE["android"], "click_param": LANDING_PAGE}}
     flow: dict[str, Any] = {**STYLE, "android": {"click_action": 6, "click_param": FLOW}}
     timed = {"period": 600, "qps": 10, "timed": 1, "send_time": "2026-12-31 23:59"}
-    channel = {"route": "vendor", "importance": "high"}
+    channel = {"route": "vendor", "importance": "high", "category": "IM"}
     later = {"sendTo": {"appkey": {"android": a}, "userScope": 1}, "msgStyle": flow, "option": timed}
     task_key = (await installation.push(later, a))["task_key"]
     msgid = (await installation.push({**later, "option": {}}, a))["id"]

@@ -1,5 +1,6 @@
 """Parses POST /v2/push and checks every rule. InputError names the field."""
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
 from zoneinfo import ZoneInfo
@@ -35,6 +36,12 @@ MAX_PERIOD_S = 30 * 86_400
 MAX_AHEAD_S = 365 * 86_400
 
 
+_CATEGORY = re.compile(r"[A-Z][A-Z_]*")
+Category = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=40, extra_json_schema={"pattern": f"^{_CATEGORY.pattern}$"})
+]
+
+
 class ChannelOption(msgspec.Struct, frozen=True):
     route: Annotated[
         RouteName | None,
@@ -48,6 +55,14 @@ class ChannelOption(msgspec.Struct, frozen=True):
     importance: Annotated[
         Literal["high", "normal", "low"] | None,
         described("high: a channel is asked as soon as the device is not connected.", "normal"),
+    ] = None
+    category: Annotated[
+        Category | None,
+        described(
+            "What the message is, for vendors that limit each kind of messages, such as Huawei: IM, ACCOUNT, WORK and"
+            " others. It counts where the vendor has granted it to the app. Default: MARKETING.",
+            "IM",
+        ),
     ] = None
 
 
@@ -171,11 +186,15 @@ def _of_app(app: App, message: Message) -> Message:
 def _channel(option: ChannelOption | None) -> ChannelOptions | None:
     if option is None or option == ChannelOption():
         return None
+    if option.category and not _CATEGORY.fullmatch(option.category):
+        raise InputError(
+            Code.UNREADABLE, at="option.channel.category", problem="write a word in capital letters, such as IM"
+        )
     route = ROUTES[option.route] if option.route else ROUTE_UNSPECIFIED
     importance = (
         Importance.Value(f"IMPORTANCE_{option.importance.upper()}") if option.importance else IMPORTANCE_UNSPECIFIED
     )
-    return ChannelOptions(route=route, importance=importance)
+    return ChannelOptions(route=route, importance=importance, category=option.category or "")
 
 
 def _kind(scope: int) -> "Kind.ValueType":

@@ -32,7 +32,8 @@ from testkit.signing import reference_text
 async def test_broadcast_to_android_with_every_field(installation: EdgeInstallation) -> None:
     app = await installation.app()
     style = {"title": "t", "sound": True, "vibrate": True, "unremovable": True, "badge": -1}
-    option = {"period": 3600, "qps": 50, "label": "spring", "channel": {"route": "vendor", "importance": "high"}}
+    channel = {"route": "vendor", "importance": "high", "category": "IM"}
+    option = {"period": 3600, "qps": 50, "label": "spring", "channel": channel}
     body = broadcast(app, extra="free", option=option)
     body["msgStyle"]["android"] = {**style, "click_action": 2, "click_param": 'http://u/"世"'}
     answer = await installation.push(body, app.appkey)
@@ -43,7 +44,7 @@ async def test_broadcast_to_android_with_every_field(installation: EdgeInstallat
     assert (push.appkey, push.platform, push.kind) == (app.appkey, PLATFORM_ANDROID, KIND_BROADCAST)
     assert push.audience.WhichOneof("audience") == "everyone"
     assert (push.period_s, push.qps, push.task_key) == (3600, 50, "")
-    assert (push.channel.route, push.channel.importance) == (ROUTE_VENDOR, IMPORTANCE_HIGH)
+    assert (push.channel.route, push.channel.importance, push.channel.category) == (ROUTE_VENDOR, IMPORTANCE_HIGH, "IM")
     assert push.label == "spring"
     assert push.request_json == reference_text(json.dumps(body).encode())
     message = push.message
