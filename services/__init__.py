@@ -8,6 +8,6 @@
     process                                                         clock, logs, metrics, runner, threads
     errors                                                          the tree of errors that callers are answered with
 
-`apns_simulator`, `fcm_simulator` and `webpush_simulator` behave as Apple's push service, Google's and those of
-browsers; they are the embedded default, and serve tests. What starts the roles is `carillon`.
+The simulators, such as `apns_simulator`, behave as the push services of Apple, of other vendors and of browsers; they
+are the embedded default, and serve tests. What starts the roles is `carillon`.
 """

@@ -1,42 +1,21 @@
 """FCM's channel for one app: its sender, connected to a simulator, behind the queue of all push services."""
 
-import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import AsyncIterator
 
-from pyroaring import BitMap
-
-from protos.push.v1.push_pb2 import AndroidStyle, Message, SendPush
-from protos.registry.v1.apps_pb2 import CHANNEL_FCM, PLATFORM_ANDROID, App
-from protos.registry.v1.devices_pb2 import Address, DeviceCommand
-from protos.registry.v1.registry_pb2 import (
-    GetAddressesRequest,
-    GetAddressesResponse,
-    GetTokensRequest,
-    GetTokensResponse,
-)
-from services.delivery.channels.fcm.responses import FcmAnswer
-from services.delivery.channels.fcm.sender import FcmEndpoint, FcmRequest, SenderPool
+from services.delivery.channels.fcm.sender import FcmEndpoint, SenderPool
 from services.delivery.channels.fcm.service import FcmService
-from services.delivery.channels.health import Alarms
-from services.delivery.channels.service_channel import ServiceChannel
-from services.delivery.state.audience_parts import BitmapAudience
-from services.delivery.state.delivery_state import DeliveryState
-from services.delivery.state.pushes import StartedPush
 from services.domain.channel_credentials.fcm import ServiceAccount
-from services.domain.command_writer import Command
 from services.fcm_simulator.accounts import new_account
 from services.fcm_simulator.server import FcmSimulator
 from services.process.clock import ManualClock
-from testkit.services import TIMEOUT_S, running_services
+from testkit.delivery.channel import APP, MSGID, START_MS, ChannelHarness
+from testkit.services import running_services
 
-APP = "1"
+__all__ = ["ACCOUNT", "APP", "MSGID", "PROJECT", "START_MS", "FcmHarness", "account_file", "endpoint_of", "running_fcm"]
+
 PROJECT = "weather-1"
-START_MS = 1_800_000_000_000
-MSGID = 7
 ACCOUNT = new_account(PROJECT)
 
 
@@ -51,88 +30,14 @@ def endpoint_of(simulator: FcmSimulator) -> FcmEndpoint:
     return FcmEndpoint(simulator.url, f"{simulator.url}/token", simulator.authority)
 
 
-class FcmHarness:
-    """The channel of an app whose devices have the addresses of `start`, and what it records.
-
-    `outcomes`: (kind, reason) of each device. `removed`: the commands that remove addresses.
-    """
+class FcmHarness(ChannelHarness):
+    """The channel, its simulator, and the app's account."""
 
     def __init__(self, simulator: FcmSimulator, clock: ManualClock) -> None:
         self.simulator = simulator
-        self.clock = clock
         self.account: ServiceAccount | None = ACCOUNT
-        self.addresses: list[str] = []
-        self.outcomes: dict[int, tuple[int, str]] = {}
-        self.removed: list[DeviceCommand] = []
-        stubs: Any = SimpleNamespace(
-            append=self._append,
-            owner=lambda role, partition: SimpleNamespace(unary_unary=lambda *_, **__: self._registry),
-            get=lambda appkey: App(appkey=appkey),
-            is_paused=lambda appkey: False,
-            pauses_changed=asyncio.Event(),
-            record_final=self._record,
-            has_unwritten_final=lambda *message: False,
-            wait_capacity=lambda: asyncio.sleep(0),
-        )
         self.service = FcmService(lambda: SenderPool(endpoint_of(simulator), clock), lambda app: self.account, clock)
-        self.channel: ServiceChannel[ServiceAccount, FcmRequest, FcmAnswer] = ServiceChannel(
-            self.service, stubs, DeliveryState([0]), stubs, stubs, stubs, Alarms(clock), clock, 1
-        )
-
-    def start(self, *addresses: str, period_s: int = 3600) -> None:
-        """Start a push to further devices, which have these addresses."""
-        first = len(self.addresses)
-        self.addresses += addresses
-        message = Message(is_notif=True, content="from 14:00", android=AndroidStyle(title="Rain"))
-        send = SendPush(msgid=MSGID, appkey=APP, platform=PLATFORM_ANDROID, message=message)
-        push = StartedPush(send, 0, START_MS + 1000 * period_s)
-        push.active_parts[0] = BitmapAudience(MSGID, BitMap(range(first, len(self.addresses))), BitMap())
-        self.channel.start(push, [0])
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(TIMEOUT_S):
-            while not holds():
-                await asyncio.sleep(0)
-
-    async def advance_until(self, holds: Callable[[], bool], step_s: int = 1) -> int:
-        """Move the clock step by step until the condition holds; return how many seconds it took."""
-        for second in range(0, 1000, step_s):
-            for _ in range(50):
-                if holds():
-                    return second
-                await asyncio.sleep(0.0002)
-            self.clock.move(step_s)
-        raise AssertionError("it does not hold")
-
-    async def _append(self, commands: list[Command]) -> None:
-        self.removed += [command.envelope for command in commands]
-
-    async def _registry(
-        self, request: GetTokensRequest | GetAddressesRequest, **_: object
-    ) -> GetTokensResponse | GetAddressesResponse:
-        if isinstance(request, GetAddressesRequest):
-            found = [Address(channel=CHANNEL_FCM, address=self.addresses[number]) for number in request.numbers]
-            return GetAddressesResponse(addresses=found)
-        tokens = [f"device-{number}" for number in request.numbers]
-        return GetTokensResponse(tokens=tokens, active_ms=[0 for _ in request.numbers])
-
-    def _record(
-        self,
-        partition: int,
-        appkey: str,
-        msgid: int,
-        number: int,
-        kind: int,
-        at: int,
-        reason: str,
-        badge: int | None,
-        service: int,
-        *,
-        carries_msgid: bool,
-    ) -> None:
-        assert (service, carries_msgid) == (CHANNEL_FCM, False)
-        assert number not in self.outcomes
-        self.outcomes[number] = kind, reason
+        super().__init__(self.service, clock)
 
 
 @contextlib.asynccontextmanager
@@ -142,13 +47,6 @@ async def running_fcm() -> AsyncIterator[FcmHarness]:
     simulator = FcmSimulator(clock)
     simulator.accounts.register(ACCOUNT)
     async with running_services([simulator]):
-        harness, ready = FcmHarness(simulator, clock), asyncio.Event()
-        running = asyncio.create_task(harness.channel.run(ready))
-        await ready.wait()
-        try:
+        harness = FcmHarness(simulator, clock)
+        async with harness.running():
             yield harness
-        finally:
-            for app in harness.channel._apps.values():
-                app._window.empty.set()  # nothing to wait for at the stop
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)

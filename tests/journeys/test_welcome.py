@@ -12,6 +12,8 @@ import httpx
 import pytest
 
 from carillon.welcome import command_line
+from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH
+from services.domain.channel_credentials.forms import FORMS
 from testkit.certificates import Authority
 from testkit.device import VirtualDevice
 from testkit.installation.processes import CARILLON, Installation
@@ -48,8 +50,7 @@ async def test_each_printed_command_works(installation: Installation, tmp_path: 
         " CARILLON_APNS_URL=https://api.push.apple.com sends to Apple.",
         "A simulator answers in the place of the push services of Web Push: what it accepts does not leave this"
         " installation. CARILLON_WEBPUSH=internet sends to them.",
-        "A simulator answers in the place of Google (FCM): what it accepts does not leave this installation."
-        " CARILLON_FCM_URL=https://fcm.googleapis.com sends to Google.",
+        *_of_vendors(),
     ]
     assert "4. For this push on a phone, start again with an address that it reaches instead of 127.0.0.1:" in lines
     assert "carillon://" not in installation.output().read_text()
@@ -145,3 +146,14 @@ def test_the_program_is_named_without_its_path_only_if_the_shell_finds_it(monkey
     assert command_line(CARILLON, {}) == "carillon"
     monkeypatch.setenv("PATH", "/nowhere")
     assert command_line(CARILLON, {"CARILLON_DATA_DIR": "/my data"}) == f"CARILLON_DATA_DIR='/my data' {CARILLON}"
+
+
+def _of_vendors() -> list[str]:
+    """Return the line about the simulator of each vendor with a channel."""
+    vendors = [form.vendor for channel, form in FORMS.items() if channel != CHANNEL_WEBPUSH]
+    assert "CARILLON_FCM_URL=https://fcm.googleapis.com sends to Google." in [each.setting for each in vendors]
+    return [
+        f"A simulator answers in the place of {each.service}: what it accepts does not leave this installation."
+        f" {each.setting}"
+        for each in vendors
+    ]

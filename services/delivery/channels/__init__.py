@@ -10,7 +10,7 @@
                                                     addresses.py    look-up and removal of addresses
                                                             │ asks, for all that differs
                                                             ▼
-                                                        PushService: apns/ (Apple), fcm/ (Google), webpush/ (browsers)
+                                                        PushService: apns/, webpush/, a folder for each
 
 A push service is another's server that hands messages to devices. What differs between services is a `PushService`:
 

@@ -1,6 +1,7 @@
 """Access tokens (OAuth 2.0) by which a push service knows whose messages it gets, kept in memory."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
@@ -57,6 +58,9 @@ class _Refused(msgspec.Struct):
     error: str | int = ""
     error_description: str = ""
 
+
+_TOKEN = re.compile(r"[!-~]+")
+"""What can stand in a header."""
 
 _granted = msgspec.json.Decoder(_Granted)
 _refused = msgspec.json.Decoder(_Refused)
@@ -136,7 +140,7 @@ class AccessTokens:
             granted = _granted.decode(response.body) if response.status == 200 else None
         except (msgspec.DecodeError, UnicodeDecodeError):
             granted = None
-        if granted is not None and granted.access_token and granted.expires_in > 0:
+        if granted is not None and _TOKEN.fullmatch(granted.access_token) and granted.expires_in > 0:
             life_ms = granted.expires_in * 1000
             self._token = _Token(granted.access_token, now_ms + int(life_ms * REFRESHED_AT), now_ms + life_ms)
             self._failures, self._not_before_ms, self._error = 0, 0, None

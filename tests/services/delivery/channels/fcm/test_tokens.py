@@ -49,7 +49,7 @@ class TokenServer:
         self.forms.append(form)
         number = len(self.forms)
         await self.answers.wait()
-        token = {"access_token": f"token {number}", "expires_in": 3600, "token_type": "Bearer"}
+        token = {"access_token": f"token-{number}", "expires_in": 3600, "token_type": "Bearer"}
         return self.answer or TokenResponse(200, json.dumps(token).encode())
 
 
@@ -73,7 +73,7 @@ async def tokens(server: TokenServer, clock: ManualClock) -> AccessTokens:
 
 
 async def test_a_token_is_asked_for_with_a_signed_assertion(tokens: AccessTokens, server: TokenServer) -> None:
-    assert await tokens.text() == "token 1"
+    assert await tokens.text() == "token-1"
     (form,) = server.forms
     assert form["grant_type"] == GRANT
     public = KEY.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -95,7 +95,7 @@ async def test_all_that_wait_share_one_request(tokens: AccessTokens, server: Tok
     waiting[0].cancel()
     server.answers.set()
     found = await asyncio.gather(*waiting[1:])
-    assert (set(found), len(server.forms)) == ({"token 1"}, 1)
+    assert (set(found), len(server.forms)) == ({"token-1"}, 1)
 
 
 async def test_a_token_is_renewed_before_its_end_while_it_is_used(
@@ -103,14 +103,14 @@ async def test_a_token_is_renewed_before_its_end_while_it_is_used(
 ) -> None:
     await tokens.text()
     clock.move(2879)
-    assert (await tokens.text(), len(server.forms)) == ("token 1", 1)
+    assert (await tokens.text(), len(server.forms)) == ("token-1", 1)
     clock.move(1)
     server.answers.clear()
-    assert {await tokens.text() for _ in range(10)} == {"token 1"}
+    assert {await tokens.text() for _ in range(10)} == {"token-1"}
     await run_ready_tasks()
     server.answers.set()
     await run_ready_tasks()
-    assert (await tokens.text(), len(server.forms)) == ("token 2", 2)
+    assert (await tokens.text(), len(server.forms)) == ("token-2", 2)
 
 
 async def test_the_token_server_may_be_away_while_a_token_lasts(
@@ -119,21 +119,21 @@ async def test_the_token_server_may_be_away_while_a_token_lasts(
     await tokens.text()
     server.answer = TokenResponse(0, b"")
     clock.move(3599)
-    assert await tokens.text() == "token 1"
+    assert await tokens.text() == "token-1"
     await run_ready_tasks()
     clock.move(1)
     with pytest.raises(UnavailableError, match="no answer"):
         await tokens.text()
     server.answer = None
     clock.move(60)
-    assert await tokens.text() == f"token {len(server.forms)}"
+    assert await tokens.text() == f"token-{len(server.forms)}"
 
 
 async def test_a_refused_token_is_replaced_once(tokens: AccessTokens, server: TokenServer) -> None:
     first = await tokens.text()
     for _ in range(3):
         tokens.refuse(first)
-        assert await tokens.text() == "token 2"
+        assert await tokens.text() == "token-2"
     assert len(server.forms) == 2
 
 
@@ -146,9 +146,11 @@ async def test_a_refused_token_is_replaced_once(tokens: AccessTokens, server: To
             "Invalid JWT",
         ),
         (refusal(401, error="invalid_client"), CredentialsError, "invalid_client"),
+        (TokenResponse(400, b'{"error":1101,"error_description":"app"}'), CredentialsError, "1101 app"),
         (TokenResponse(403, b"\xff"), CredentialsError, "HTTP 403"),
         (TokenResponse(503, b""), UnavailableError, "HTTP 503"),
         (TokenResponse(200, b"{}"), UnavailableError, "HTTP 200"),
+        (TokenResponse(200, b'{"access_token":"x\\r\\ny","expires_in":9}'), UnavailableError, "HTTP 200"),
         (TokenResponse(200, b'{"access_token":"x","expires_in":0}'), UnavailableError, "HTTP 200"),
     ],
 )
@@ -173,7 +175,7 @@ async def test_a_refusal_backs_off_and_tells_no_secret(
     assert not [secret for secret in secrets if secret in str(logs)]
     server.answer = None
     clock.move(16)
-    assert await tokens.text() == "token 6"
+    assert await tokens.text() == "token-6"
 
 
 def test_the_key_file_is_read() -> None:
