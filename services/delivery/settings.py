@@ -5,6 +5,7 @@ import os
 from services.delivery.channels.apns.sender import APPLE
 from services.domain.apns_credentials import Environment
 from services.domain.channel_credentials.fcm import GOOGLE_TOKEN_URI
+from services.domain.channel_credentials.hms import HUAWEI_TOKEN_URL
 from services.domain.settings import PREFIX, Settings, SettingsError
 
 ROLE_NAME = "delivery"
@@ -12,7 +13,7 @@ INTERNET = "internet"
 
 
 class DeliverySettings(Settings, frozen=True, kw_only=True):
-    """Delivery's settings for Apple's push service (APNs) and for channels such as Web Push and FCM.
+    """Delivery's settings for Apple's push service (APNs) and for channels such as Web Push, FCM and HMS.
 
     `apns_url`: base URL of APNs; unset, pushes go to a simulator in this process and nothing leaves the machine.
     `apns_sandbox_url`: base URL of the sandbox environment, for devices of developers.
@@ -20,6 +21,9 @@ class DeliverySettings(Settings, frozen=True, kw_only=True):
     `fcm_url`: base URL of FCM; unset, messages go to a simulator in this process and nothing leaves the machine.
     `fcm_token_url`: where access tokens of service accounts come from.
     `fcm_authority`: a PEM file with the certificate authority of both URLs, when they are not Google's.
+    `hms_url`: base URL of Huawei's Push Kit; unset, messages go to a simulator in this process.
+    `hms_token_url`: where access tokens of Huawei's clients come from.
+    `hms_authority`: a PEM file with the certificate authority of both URLs, when they are not Huawei's.
     """
 
     apns_url: str | None = None
@@ -31,6 +35,9 @@ class DeliverySettings(Settings, frozen=True, kw_only=True):
     fcm_url: str | None = None
     fcm_token_url: str = GOOGLE_TOKEN_URI
     fcm_authority: str | None = None
+    hms_url: str | None = None
+    hms_token_url: str = HUAWEI_TOKEN_URL
+    hms_authority: str | None = None
     channel_grace_s: int = 15
     """Time after the end of a device's connection from which a channel is asked to show its messages.
 
@@ -47,6 +54,11 @@ class DeliverySettings(Settings, frozen=True, kw_only=True):
             )
         if self.webpush not in ("simulator", INTERNET):
             raise SettingsError(f"{PREFIX}WEBPUSH is {self.webpush!r}; it must be simulator or {INTERNET}")
-        for name, authority in (("APNS_AUTHORITY", self.apns_authority), ("FCM_AUTHORITY", self.fcm_authority)):
+        authorities = {
+            "APNS_AUTHORITY": self.apns_authority,
+            "FCM_AUTHORITY": self.fcm_authority,
+            "HMS_AUTHORITY": self.hms_authority,
+        }
+        for name, authority in authorities.items():
             if authority is not None and not os.access(authority, os.R_OK):
                 raise SettingsError(f"{PREFIX}{name} is {authority!r}, which cannot be read")

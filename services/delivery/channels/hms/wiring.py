@@ -1,0 +1,33 @@
+"""HMS as delivery runs it: Huawei's service, or the simulator in this process in its place."""
+
+from pathlib import Path
+
+from services.delivery.channels import ServedChannel
+from services.delivery.channels.hms.sender import HmsEndpoint, SenderPool
+from services.delivery.channels.hms.service import HmsCheck, HmsService
+from services.delivery.settings import DeliverySettings
+from services.domain.channel_credentials.hms import open_hms
+from services.domain.channel_credentials.stored import CredentialsCache
+from services.domain.role import RoleContext
+from services.hms_simulator.server import HmsSimulator, simulated_clients
+
+
+def hms(settings: DeliverySettings, context: RoleContext) -> ServedChannel:
+    """Return the channel of these settings."""
+    clock = context.clock
+    simulator = None if settings.hms_url else HmsSimulator(clock)
+    credentials_of = CredentialsCache(open_hms, context.keys)
+    service = HmsService(
+        lambda: SenderPool(_endpoint(settings, simulator), clock),
+        simulated_clients(simulator, credentials_of) if simulator else credentials_of,
+        clock,
+    )
+    return ServedChannel(service, simulator, HmsCheck(service, simulated=simulator is not None))
+
+
+def _endpoint(settings: DeliverySettings, simulator: HmsSimulator | None) -> HmsEndpoint:
+    if simulator is not None:
+        return HmsEndpoint(simulator.url, simulator.token_url, simulator.authority)
+    assert settings.hms_url is not None
+    authority = Path(settings.hms_authority).read_text() if settings.hms_authority else None
+    return HmsEndpoint(settings.hms_url, settings.hms_token_url, authority)

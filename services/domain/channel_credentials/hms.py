@@ -1,0 +1,160 @@
+"""Credentials of an app at Huawei's Push Kit (HMS): its client id and secret, from AppGallery Connect."""
+
+import re
+from dataclasses import dataclass, field
+
+from protos.registry.v1.apps_pb2 import CHANNEL_HMS, App
+from services.domain.channel_credentials.fields import (
+    ChannelVendor,
+    CredentialField,
+    CredentialsForm,
+    FieldKind,
+    Part,
+    words,
+)
+from services.domain.channel_credentials.stored import open_credentials
+from services.domain.master_key import Keys
+from services.errors import Code, InputError
+
+HUAWEI_URL = "https://push-api.cloud.huawei.com"
+HUAWEI_TOKEN_URL = "https://oauth-login.cloud.huawei.com/oauth2/v3/token"  # noqa: S105  # an address, no secret
+
+DEFAULT_CATEGORY = "MARKETING"
+"""The category of messages that name none, or one that is not granted: Huawei penalises apps that claim more."""
+
+_MAX_SECRET = 200
+_MAX_ID = 64
+_MAX_CLASS = 200
+_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{_MAX_ID}}}")
+_CATEGORY = re.compile(r"[A-Z][A-Z_]{0,39}")
+_MAX_CATEGORIES = 30
+_CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(?:\.[A-Za-z_][A-Za-z0-9_$]*)+")
+_SECRET = re.compile(rf"[!-~]{{1,{_MAX_SECRET}}}")
+
+
+@dataclass(frozen=True, slots=True)
+class HmsCredentials:
+    """Credentials of an app. `project_id`: "" for the older call, which names the app alone.
+
+    `categories`, `badge_class`: what its messages may bear; they have no part in who it is. `categories`: those that
+    Huawei has granted. `badge_class`: the class of the activity that the launcher starts, "" for no badges.
+    """
+
+    client_id: str
+    client_secret: str = field(repr=False)
+    project_id: str = ""
+    categories: frozenset[str] = field(default=frozenset(), compare=False)
+    badge_class: str = field(default="", compare=False)
+
+    def category(self, wanted: str) -> str:
+        """Return the category of a message that is said to be of another one, or of "" for none."""
+        return wanted if wanted in self.categories else DEFAULT_CATEGORY
+
+
+def _read_secret(value: str, at: str) -> Part:
+    secret = value.strip()
+    if not _SECRET.fullmatch(secret):
+        raise InputError(Code.NOT_PRINTABLE, at=at, most=_MAX_SECRET)
+    return Part({}, secret)
+
+
+def _read_client_id(value: str, at: str) -> Part:
+    return Part({"client_id": _checked_id(value, at)})
+
+
+def _read_project_id(value: str, at: str) -> Part:
+    return Part({"project_id": _checked_id(value, at) if value.strip() else ""})
+
+
+def _checked_id(value: str, at: str) -> str:
+    text = value.strip()
+    if not _ID.fullmatch(text):
+        raise InputError(Code.NOT_PRINTABLE, at=at, most=_MAX_ID)
+    return text
+
+
+def _read_categories(value: str, at: str) -> Part:
+    categories = sorted(set(value.replace(",", " ").split()))
+    if len(categories) > _MAX_CATEGORIES:
+        raise InputError(Code.TOO_MANY_ENTRIES, at=at, most=_MAX_CATEGORIES)
+    if not all(map(_CATEGORY.fullmatch, categories)):
+        raise InputError(Code.UNREADABLE, at=at, problem="write categories as Huawei does, such as IM or WORK")
+    return Part({"categories": ",".join(categories)})
+
+
+def _read_badge_class(value: str, at: str) -> Part:
+    name = value.strip()
+    if name and (len(name) > _MAX_CLASS or not _CLASS.fullmatch(name)):
+        raise InputError(Code.UNREADABLE, at=at, problem="write a class with its package, such as com.example.Main")
+    return Part({"badge_class": name})
+
+
+HMS = CredentialsForm(
+    CHANNEL_HMS,
+    words("Huawei (HMS)"),
+    (
+        CredentialField(
+            "client_id",
+            FieldKind.TEXT,
+            _read_client_id,
+            words("Client ID"),
+            words("From AppGallery Connect: Project settings, General information, OAuth 2.0 client ID."),
+            is_needed=True,
+        ),
+        CredentialField(
+            "client_secret",
+            FieldKind.SECRET,
+            _read_secret,
+            words("Client secret"),
+            words("It stands below the client ID. It is stored encrypted and never shown."),
+        ),
+        CredentialField(
+            "project_id",
+            FieldKind.TEXT,
+            _read_project_id,
+            words("Project ID"),
+            words("From the same page. Without it messages are sent by version 1 of Huawei's call."),
+        ),
+        CredentialField(
+            "categories",
+            FieldKind.LIST,
+            _read_categories,
+            words("Granted categories"),
+            words("Those that Huawei has granted the app, such as IM or WORK. All other messages are MARKETING."),
+        ),
+        CredentialField(
+            "badge_class",
+            FieldKind.TEXT,
+            _read_badge_class,
+            words("Class for badges"),
+            words("The activity that the launcher starts, with its package. Without it messages change no badge."),
+        ),
+    ),
+    {
+        "client_id": words("Huawei's client ID"),
+        "project_id": words("Huawei's project ID"),
+        "categories": words("Categories granted by Huawei"),
+        "badge_class": words("Class for badges at Huawei"),
+    },
+    ChannelVendor(
+        "Huawei",
+        "Huawei (HMS)",
+        f"CARILLON_HMS_URL={HUAWEI_URL} sends to Huawei.",
+        "Huawei validates a message to an address that nobody has.",
+    ),
+)
+
+
+def open_hms(app: App, keys: Keys) -> HmsCredentials | None:
+    """Decrypt the app's credentials; None if it has none. CarillonError: they were sealed with another master key."""
+    opened = open_credentials(app, CHANNEL_HMS, keys)
+    if opened is None:
+        return None
+    settings = opened.settings
+    return HmsCredentials(
+        client_id=settings["client_id"],
+        client_secret=opened.secret,
+        project_id=settings.get("project_id", ""),
+        categories=frozenset(filter(None, settings.get("categories", "").split(","))),
+        badge_class=settings.get("badge_class", ""),
+    )

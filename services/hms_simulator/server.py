@@ -1,0 +1,219 @@
+"""Simulator of HMS over TLS and HTTP/1.1: it grants access tokens, validates, answers, and knows what phones show."""
+
+import asyncio
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from protos.registry.v1.apps_pb2 import App
+from services.domain.channel_credentials.hms import HmsCredentials
+from services.hms_simulator.clients import Clients, ExpiredError, GrantError
+from services.hms_simulator.requests import (
+    ALL_TOKENS,
+    NOT_AUTHENTICATED,
+    SOME_TOKENS,
+    SUCCESS,
+    TOKEN_EXPIRED,
+    AndroidNotification,
+    HmsMessage,
+    ReceivedRequest,
+    RefusedError,
+    is_token,
+    validate,
+)
+from services.process.clock import Clock
+from services.push_simulator.certificates import SelfSigned
+from services.push_simulator.http1 import FAULTS, LOST_ANSWER, Http1Connection, Reply
+
+RECEIVED_HISTORY = 10_000
+"""Messages in memory; beyond it the oldest are dropped."""
+
+_TOKEN_PATH = "/oauth2/v3/token"  # noqa: S105  # an address, no secret
+_SCRIPTED = re.compile(r"(once-)?(?:([0-9]{8})|([1-5][0-9]{2})|([a-z]+)):.*")
+_INVALID = (SOME_TOKENS, ALL_TOKENS)
+_SECRET = "simulator"  # noqa: S105  # known to all
+
+
+class PhoneMessage(NamedTuple):
+    """A message for one phone. `is_dry`: Huawei was asked to validate it only."""
+
+    token: str
+    message: HmsMessage
+    is_dry: bool
+
+
+class HmsSimulator:
+    """Service that simulates HMS and Huawei's token server on `port` (0: any free port).
+
+    The beginning of a phone's token scripts the answer to a request that names it: `80300002:x` is answered with this
+    code, `503:x` with this HTTP status and nothing else, `cut:x` by the fault CUT; with `once-` before it only the
+    first one. `80100000:x` and `80300007:x` are invalid tokens, as is what is no token at all: they alone are refused.
+    `retry_after` is the header of that name in answers with 429 and 503. `may_be_urgent`: apps have the right to high
+    importance.
+    """
+
+    name = "hms-simulator"
+    kept_bytes = 4 << 20
+
+    def __init__(
+        self, clock: Clock, host: str = "127.0.0.1", port: int = 0, certificate: SelfSigned | None = None
+    ) -> None:
+        self.clients = Clients()
+        self.connections: set[Http1Connection] = set()
+        self.received: deque[PhoneMessage] = deque(maxlen=RECEIVED_HISTORY)
+        self.requests = 0
+        self.batches: list[int] = []
+        """How many tokens each accepted request had."""
+        self.refused: Counter[str] = Counter()
+        self.retry_after: str | None = None
+        self.may_be_urgent = False
+        self._once: set[str] = set()
+        self._clock = clock
+        self._certificate = certificate or SelfSigned.make(host)
+        self._address = (host, port)
+        self._changed = asyncio.Event()
+
+    @property
+    def url(self) -> str:
+        host, port = self._address
+        return f"https://{host}:{port}"
+
+    @property
+    def token_url(self) -> str:
+        return f"{self.url}{_TOKEN_PATH}"
+
+    @property
+    def authority(self) -> str:
+        """PEM text of the certificate that clients have to trust."""
+        return self._certificate.certificate_pem
+
+    async def run(self, ready: asyncio.Event) -> None:
+        context = self._certificate.server_context(["http/1.1"])
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Http1Connection(self), *self._address, ssl=context)
+        self._address = server.sockets[0].getsockname()[:2]
+        ready.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            server.close()
+            for connection in list(self.connections):
+                connection.close()
+
+    async def wait_for(self, count: int) -> None:
+        """Return once phones have got `count` messages since the start; no time-out."""
+        while len(self.received) < count:
+            await self._changed.wait()
+
+    def shown(self, token: str) -> dict[str, AndroidNotification]:
+        """Return what the phone with this token shows by itself: the latest notification of each tag."""
+        return {
+            notification.tag or str(number): notification
+            for number, received in enumerate(self.received)
+            if received.token == token and not received.is_dry
+            if (notification := received.message.android.notification)
+        }
+
+    def reply_to(self, fields: list[tuple[str, str]], body: bytes) -> Reply:
+        headers = dict(fields)
+        if headers[":method"] != "POST":
+            return Reply(404, [])
+        if headers[":path"] == _TOKEN_PATH:
+            return self._grant(headers, body)
+        self.requests += 1
+        try:
+            self._authenticate(headers)
+            request = validate(body, may_be_urgent=self.may_be_urgent)
+        except RefusedError as refused:
+            return self._refusal(refused)
+        return self._answer(request)
+
+    def _authenticate(self, headers: Mapping[str, str]) -> None:
+        try:
+            client = self.clients.client_of(headers.get("authorization", ""), self._clock.now_ms())
+        except ExpiredError:
+            raise RefusedError(TOKEN_EXPIRED, "the access token has expired") from None
+        if client is None or headers[":path"] not in self.clients.paths(client):
+            raise RefusedError(NOT_AUTHENTICATED, "OAuth authentication error")
+
+    def _answer(self, request: ReceivedRequest) -> Reply:
+        scripted = [(token, self._script(token)) for token in request.message.token]
+        invalid = [token for token, script in scripted if script in _INVALID or not is_token(token)]
+        script = next((script for _, script in scripted if script and script not in _INVALID), "")
+        if len(script) == len(SUCCESS):
+            return self._refusal(RefusedError(script, "scripted"))
+        if script.isdigit():
+            self.refused[script] += 1
+            after = [("retry-after", self.retry_after)] if self.retry_after and script in ("429", "503") else []
+            return Reply(int(script), after)
+        valid = [token for token in request.message.token if token not in invalid]
+        if not valid:
+            return self._refusal(RefusedError(ALL_TOKENS, "all the tokens are invalid"))
+        if script in ("", LOST_ANSWER):
+            self._take(request, valid)
+        message: str = "Success"
+        if invalid:
+            counts = {"success": len(valid), "failure": len(invalid), "illegal_tokens": invalid}
+            message = msgspec.json.encode(counts).decode()
+        return _answered(200, SOME_TOKENS if invalid else SUCCESS, message)._replace(fault=script)
+
+    def _script(self, token: str) -> str:
+        """Return the code, status or fault that the token scripts; "" for none."""
+        found = _SCRIPTED.fullmatch(token)
+        if found is None or (found[1] and token in self._once):
+            return ""
+        self._once.add(token)
+        script = found[2] or found[3] or found[4]
+        return script if script.isdigit() or script in FAULTS else ""
+
+    def _refusal(self, refused: RefusedError) -> Reply:
+        self.refused[refused.code] += 1
+        is_of_token = refused.code in (NOT_AUTHENTICATED, TOKEN_EXPIRED)
+        return _answered(401 if is_of_token else 400, refused.code, refused.message)
+
+    def _take(self, request: ReceivedRequest, tokens: list[str]) -> None:
+        self.batches.append(len(request.message.token))
+        self.received.extend(PhoneMessage(token, request.message, request.is_dry) for token in tokens)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _grant(self, headers: Mapping[str, str], body: bytes) -> Reply:
+        is_form = headers.get("content-type") == "application/x-www-form-urlencoded"
+        try:
+            granted = msgspec.json.encode(self.clients.grant(body if is_form else b"", self._clock.now_ms()))
+        except GrantError as refused:
+            self.refused[refused.error] += 1
+            words = {"error": refused.error, "error_description": refused.description}
+            return _json(400, msgspec.json.encode(words))
+        return _json(200, granted.replace(b"/", b"\\/"))
+
+
+def simulated_clients(
+    simulator: HmsSimulator, credentials_of: Callable[[App], HmsCredentials | None]
+) -> Callable[[App], HmsCredentials | None]:
+    """Return the credentials of apps with a secret of the simulator's in the place of Huawei's."""
+    made: dict[str, tuple[HmsCredentials, HmsCredentials]] = {}
+
+    def client_of(app: App) -> HmsCredentials | None:
+        real = credentials_of(app)
+        if real is None:
+            return None
+        known = made.get(app.appkey)
+        if known is None or known[0] is not real:
+            known = made[app.appkey] = real, replace(real, client_secret=_SECRET)
+            simulator.clients.register(known[1])
+        return known[1]
+
+    return client_of
+
+
+def _answered(status: int, code: str, message: str) -> Reply:
+    return _json(status, msgspec.json.encode({"code": code, "msg": message, "requestId": "157440955549500001002006"}))
+
+
+def _json(status: int, body: bytes) -> Reply:
+    return Reply(status, [("content-type", "application/json;charset=utf-8")], body)
