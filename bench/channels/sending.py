@@ -2,9 +2,10 @@
 
     python -m bench.channels.sending CLIENT PORT CERTIFICATE MESSAGES
 
-Prints {"seconds", "cpu_us"} as JSON. `Web Push` and `FCM` are all that delivery does from a message and an address to
-the answer: the text, its encryption or JSON, headers, the request and what its answer says. `floor` writes requests of
-the same size that were made before, over as many connections as Web Push has, and looks for the end of each answer.
+Prints {"seconds", "cpu_us"} as JSON. `Web Push`, `FCM` and `HMS` are all that delivery does from a message and an
+address to the answer: the text, its encryption or JSON, headers, the request and what its answer says; requests of HMS
+are for many devices, because all messages are of one push. `floor` writes requests of the same size that were made
+before, over as many connections as Web Push has, and looks for the end of each answer.
 """
 
 import asyncio
@@ -30,10 +31,14 @@ from services.delivery.channels import PushEncoder, PushService, Recipient, Retr
 from services.delivery.channels.fcm.sender import FcmEndpoint
 from services.delivery.channels.fcm.sender import SenderPool as FcmSenderPool
 from services.delivery.channels.fcm.service import FcmService
+from services.delivery.channels.hms.sender import HmsEndpoint
+from services.delivery.channels.hms.sender import SenderPool as HmsSenderPool
+from services.delivery.channels.hms.service import HmsService
 from services.delivery.channels.webpush.encryption import encrypt
 from services.delivery.channels.webpush.sender import CONNECTIONS, PushServices
 from services.delivery.channels.webpush.service import WebPushService
 from services.delivery.state.pushes import StartedPush
+from services.domain.channel_credentials.hms import HmsCredentials
 from services.domain.endpoint_connections import EndpointConnector, SystemResolver
 from services.fcm_simulator.accounts import new_account
 from services.process.clock import SystemClock
@@ -72,10 +77,17 @@ class _Run:
     """Sends `count` messages, IN_FLIGHT at a time; `done` is set once all are answered."""
 
     def __init__(
-        self, encoder: PushEncoder[Any, Any], sender: Sender[Any, Any], to: list[Recipient], credentials: Any
+        self,
+        encoder: PushEncoder[Any, Any],
+        sender: Sender[Any, Any],
+        to: list[Recipient],
+        credentials: Any,
+        msgid: int | None,
     ) -> None:
+        """`msgid`: of all messages; None: each has its own."""
         self.done = asyncio.Event()
         self._encoder, self._sender, self._to, self._credentials = encoder, sender, to, credentials
+        self._msgid = msgid
         self._left = self._unanswered = 0
 
     async def send(self, count: int) -> None:
@@ -95,15 +107,18 @@ class _Run:
     def _submit(self) -> None:
         self._left -= 1
         recipient = self._to[self._left % len(self._to)]
-        request = self._encoder.encode(self._left, recipient, self._credentials).request
+        msgid = self._left if self._msgid is None else self._msgid
+        request = self._encoder.encode(msgid, recipient, self._credentials).request
         self._sender.submit(_Sent(self, request))
 
 
-def _service(service: PushService[Any, Any, Any], credentials: Any, to: list[Recipient]) -> Client:
+def _service(
+    service: PushService[Any, Any, Any], credentials: Any, to: list[Recipient], msgid: int | None = None
+) -> Client:
     service.open(lambda appkey: True)
     send = SendPush(msgid=1, appkey="1", platform=PLATFORM_ANDROID, message=MESSAGE)
     encoder = service.encoder(StartedPush(send, 0, EXPIRES_MS))
-    return _Run(encoder, service.sender(credentials, RetryHistory()), to, credentials).send
+    return _Run(encoder, service.sender(credentials, RetryHistory()), to, credentials, msgid).send
 
 
 def web_push(port: int, certificate: str) -> Client:
@@ -126,6 +141,16 @@ def fcm(port: int, certificate: str) -> Client:
     service = FcmService(lambda: FcmSenderPool(endpoint, clock), lambda app: account, clock)
     to = [Recipient("1", 0, number, f"c{os.urandom(8).hex()}:{os.urandom(67).hex()}") for number in range(100)]
     return _service(service, account, to)
+
+
+def hms(port: int, certificate: str) -> Client:
+    clock = SystemClock()
+    with open(certificate) as file:
+        endpoint = HmsEndpoint(f"https://127.0.0.1:{port}", f"https://127.0.0.1:{port}/token", file.read())
+    client = HmsCredentials("bench", "secret", "bench")
+    service = HmsService(lambda: HmsSenderPool(endpoint, clock), lambda app: client, clock)
+    to = [Recipient("1", 0, number, f"IQ{os.urandom(64).hex()}") for number in range(100)]
+    return _service(service, client, to, msgid=1)
 
 
 class _FloorConnection(asyncio.Protocol):
@@ -223,6 +248,7 @@ CLIENTS: dict[str, Callable[[int, str], Client]] = {
     "floor": floor,
     "Web Push": web_push,
     "FCM": fcm,
+    "HMS": hms,
     "pywebpush": pywebpush,
 }
 

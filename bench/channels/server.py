@@ -26,9 +26,11 @@ frontend services
   option http-buffer-request
   http-request return status 200 content-type application/json string '{token}' if {{ path /token }}
   http-request return status 200 content-type application/json string '{accepted}' if {{ path_beg /v1/projects/ }}
+  http-request return status 200 content-type application/json string '{sent}' if {{ path_beg /v2/ }}
   http-request return status 201 hdr ttl 60
 """
 _TOKEN = '{"access_token":"ya29.bench","expires_in":3599,"token_type":"Bearer"}'
+_SENT = '{"code":"80000000","msg":"Success","requestId":"1"}'
 _ACCEPTED = '{"name":"projects/bench/messages/0:1"}'
 
 
@@ -49,7 +51,7 @@ def server(directory: Path) -> Iterator[Server]:
     tls, plain = free_ports(2)
     configuration = directory / "haproxy.cfg"
     configuration.write_text(
-        _CONFIGURATION.format(tls=tls, plain=plain, directory=directory, token=_TOKEN, accepted=_ACCEPTED)
+        _CONFIGURATION.format(tls=tls, plain=plain, directory=directory, token=_TOKEN, accepted=_ACCEPTED, sent=_SENT)
     )
     process = subprocess.Popen(["haproxy", "-db", "-f", str(configuration)])
     os.sched_setaffinity(process.pid, {sorted(os.sched_getaffinity(0))[-1]})
