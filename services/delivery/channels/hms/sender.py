@@ -215,7 +215,7 @@ class BatchSender:
         answer, action = found.answer, action_of(found.answer)
         CHANNEL_ANSWERS.labels("hms", label(answer)).inc()
         if action is AnswerAction.SPLIT and len(batch) > 1:
-            self._max_tokens = max(1, len(batch) // 2)
+            self._max_tokens = max(1, min(self._max_tokens, len(batch) // 2))
             self._put_back(way, batch)
             return
         if action is AnswerAction.RENEW_TOKEN:
