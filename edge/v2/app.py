@@ -5,9 +5,10 @@ from edge.core.answers import JsonApi, json_api
 from edge.core.idempotency import IdempotentPushes
 from edge.core.tasks import TaskCalls
 from edge.openapi.documents import ASYNCAPI_PATH, OPENAPI_PATH, DocumentEndpoint
-from edge.v2.device_frames import FrameHandler, PossessionCodes
+from edge.v2.device_frames import FrameHandler, HttpReports, PossessionCodes
 from edge.v2.devices import DeviceEndpoint, InvalidTokens, InvalidTokensEndpoint, WebPushKeyEndpoint
 from edge.v2.push.handlers import PushEndpoint
+from edge.v2.receipts import ReceiptEndpoint, ReceiptIntake
 from edge.v2.statistics import StatisticsEndpoint
 from edge.v2.tags import StringTags, TagEndpoint, TagInfoEndpoint
 from edge.v2.tasks import CancelEndpoint, TaskEndpoint, TaskListEndpoint
@@ -46,6 +47,8 @@ def v2_app(
     app.add_route("/v2/statistics", StatisticsEndpoint(admission, peers.all("analytics")[0], zone))
     app.add_route("/device/v1", DeviceEndpoint(frames, admission.origins))
     app.add_route("/device/v1/webpush-key", WebPushKeyEndpoint(context.apps))
+    receipts = ReceiptIntake(peers, writer, resolver, HttpReports(peers, partitions), clock)
+    app.add_route("/channels/v1/receipt/{channel}/{appkey}/{token}", ReceiptEndpoint(context.apps, receipts))
     app.add_route(OPENAPI_PATH, DocumentEndpoint("v2"))
     app.add_route(ASYNCAPI_PATH, DocumentEndpoint("device"))
     return app

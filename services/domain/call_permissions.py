@@ -33,6 +33,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "GetDevices": ("edge", "gateway", "console"),
         "GetTokens": ("delivery", "console", "webhooks"),
         "GetAddresses": ("delivery",),
+        "FindAddresses": ("edge",),
         "ListAddresses": ("console",),
         "ListInvalidTokens": ("edge",),
         "TakeBroadcasts": ("edge", "console"),

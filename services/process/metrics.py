@@ -210,6 +210,11 @@ CHANNEL_TOKENS = Counter(
     "Access tokens asked of the vendor of a channel: granted, refused or failed",
     ["channel", "result"],
 )
+CHANNEL_RECEIPTS = Counter(
+    "carillon_channel_receipts_total",
+    "Receipts that vendors of channels have sent, by what they say",
+    ["channel", "status"],
+)
 CHANNEL_UNREACHABLE = Gauge(
     "carillon_channel_unreachable_services",
     "Push services of a channel to which the latest attempt to connect failed, and no connection is open",

@@ -76,6 +76,10 @@ class RegistryQueries:
         """
         return await self._run(self._addresses, appkey, partition, numbers, channel)
 
+    async def find_addresses(self, appkey: str, hashes: Sequence[bytes]) -> list[str]:
+        """Return the token of the device that has each address, in order; "" for one that none has here."""
+        return await self._run(self._find_addresses, appkey, hashes)
+
     async def list_addresses(
         self, appkey: str, channel: int, after: ListedAddress | None, limit: int
     ) -> list[ListedAddress]:
@@ -210,6 +214,16 @@ class RegistryQueries:
             if address.channel == channel
         }
         return [found.get(number, Address()) for number in numbers]
+
+    def _find_addresses(self, appkey: str, hashes: Sequence[bytes]) -> list[str]:
+        marks = ",".join("?" * len(hashes))
+        rows = self._aliases.execute(
+            "SELECT hash, token FROM addresses INDEXED BY addresses_by_hash"  # noqa: S608
+            f" WHERE appkey = ? AND hash IN ({marks}) AND surplus_by IS NULL",
+            (appkey, *hashes),
+        )
+        found = dict(rows.fetchall())
+        return [found.get(hash_, "") for hash_ in hashes]
 
     def _list_addresses(self, appkey: str, channel: int, after: ListedAddress, limit: int) -> list[ListedAddress]:
         order = "INDEXED BY addresses_by_channel WHERE channel = :channel AND" if channel else "WHERE"

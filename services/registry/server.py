@@ -26,6 +26,8 @@ from protos.registry.v1.registry_pb2 import (
     CreateAppResponse,
     DropFormerKeysRequest,
     DropFormerKeysResponse,
+    FindAddressesRequest,
+    FindAddressesResponse,
     FindAliasesRequest,
     FindAliasesResponse,
     FindDevicesRequest,
@@ -107,6 +109,7 @@ from services.registry.webhooks import change_webhook
 
 MAX_INVALID_PAGE = 5000
 MAX_ADDRESS_PAGE = 5000
+MAX_HASHES = 1000
 _RANKINGS = {IDENTITY_MODE_ACCEPT: AliasRanking.PROVEN_FIRST, IDENTITY_MODE_REQUIRE: AliasRanking.PROVEN_ONLY}
 
 
@@ -251,6 +254,11 @@ class RegistryServicer(RegistryServiceServicer):
         numbers = list(request.numbers)
         found = await self._queries.addresses(request.appkey, request.partition, numbers, request.channel)
         return GetAddressesResponse(addresses=found)
+
+    async def FindAddresses(self, request: FindAddressesRequest, context: Context) -> FindAddressesResponse:
+        if len(request.hashes) > MAX_HASHES:
+            raise InputError(f"hashes must have at most {MAX_HASHES} entries")
+        return FindAddressesResponse(tokens=await self._queries.find_addresses(request.appkey, list(request.hashes)))
 
     async def ListAddresses(self, request: ListAddressesRequest, context: Context) -> ListAddressesResponse:
         if not 1 <= request.limit <= MAX_ADDRESS_PAGE:

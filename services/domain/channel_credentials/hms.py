@@ -13,6 +13,8 @@ from services.domain.channel_credentials.fields import (
     words,
 )
 from services.domain.channel_credentials.stored import open_credentials
+from services.domain.channel_receipts.receipts import SETTING as RECEIPTS
+from services.domain.channel_receipts.receipts import read_setting
 from services.domain.master_key import Keys
 from services.errors import Code, InputError
 
@@ -38,6 +40,7 @@ class HmsCredentials:
 
     `categories`, `badge_class`: what its messages may bear; they have no part in who it is. `categories`: those that
     Huawei has granted. `badge_class`: the class of the activity that the launcher starts, "" for no badges.
+    `has_receipts`: Huawei is asked for receipts.
     """
 
     client_id: str
@@ -45,6 +48,7 @@ class HmsCredentials:
     project_id: str = ""
     categories: frozenset[str] = field(default=frozenset(), compare=False)
     badge_class: str = field(default="", compare=False)
+    has_receipts: bool = field(default=False, compare=False)
 
     def category(self, wanted: str) -> str:
         """Return the category of a message that is said to be of another one, or of "" for none."""
@@ -129,12 +133,20 @@ HMS = CredentialsForm(
             words("Class for badges"),
             words("The activity that the launcher starts, with its package. Without it messages change no badge."),
         ),
+        CredentialField(
+            RECEIPTS,
+            FieldKind.TEXT,
+            lambda value, at: Part(read_setting(value, at)),
+            words("Receipts"),
+            words("on makes the token of the URL that Huawei is given for them, off ends them."),
+        ),
     ),
     {
         "client_id": words("Huawei's client ID"),
         "project_id": words("Huawei's project ID"),
         "categories": words("Categories granted by Huawei"),
         "badge_class": words("Class for badges at Huawei"),
+        RECEIPTS: words("Token of the URL for Huawei's receipts"),
     },
     ChannelVendor(
         "Huawei",
@@ -157,4 +169,5 @@ def open_hms(app: App, keys: Keys) -> HmsCredentials | None:
         project_id=settings.get("project_id", ""),
         categories=frozenset(filter(None, settings.get("categories", "").split(","))),
         badge_class=settings.get("badge_class", ""),
+        has_receipts=bool(settings.get(RECEIPTS)),
     )

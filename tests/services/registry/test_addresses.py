@@ -38,7 +38,12 @@ from protos.registry.v1.devices_pb2 import (
     RemoveDevice,
     SetAddress,
 )
-from protos.registry.v1.registry_pb2 import GetAddressesRequest, ListAddressesRequest, ListedAddress
+from protos.registry.v1.registry_pb2 import (
+    FindAddressesRequest,
+    GetAddressesRequest,
+    ListAddressesRequest,
+    ListedAddress,
+)
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.addresses import address_hash
 from services.domain.ids import event_id
@@ -199,6 +204,25 @@ async def addresses_of(
         (address,) = (await registry.stub.GetAddresses(request)).addresses
         found.append(address.address)
     return found
+
+
+async def test_devices_are_found_by_the_hashes_of_their_addresses(registry: RunningRegistry) -> None:
+    app, other = await registry.app(), await registry.app()
+    await registry.apply(register(app, "one"), register(app, "two"), register(other, "one"))
+    await registry.apply(
+        set_address(app, "one", "address-1", NOON_MS),
+        set_address(app, "two", "address-2", NOON_MS),
+        set_address(other, "one", "address-3", NOON_MS),
+    )
+    hashes = [address_hash(CHANNEL_FCM, f"address-{number}") for number in (2, 1, 3, 4)]
+    request = FindAddressesRequest(appkey=app.appkey, hashes=[*hashes, address_hash(CHANNEL_VIVO, "address-1"), b""])
+    assert list((await registry.stub.FindAddresses(request)).tokens) == ["two", "one", "", "", "", ""]
+    await registry.apply(set_address(app, "two", "address-1", LATER_MS))
+    assert list((await registry.stub.FindAddresses(request)).tokens)[:2] == ["", "two"]
+    with pytest.raises(InputError, match="at most 1000"):
+        await registry.stub.FindAddresses(FindAddressesRequest(appkey=app.appkey, hashes=[b"x"] * 1001))
+    none = await registry.stub.FindAddresses(FindAddressesRequest(appkey=app.appkey))
+    assert list(none.tokens) == []
 
 
 async def listed(registry: RunningRegistry, app: App, **fields: Any) -> list[ListedAddress]:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from protos.push.v1.push_pb2 import IMPORTANCE_HIGH, IMPORTANCE_LOW, ChannelOptions, Message
 from services.delivery.channels.shortening import shortened
 from services.domain.channel_credentials.hms import HmsCredentials
+from services.domain.channel_receipts.receipts import receipt_tag
 from services.domain.device_protocol.pushes import PushFields, PushText, push_fields
 
 MAX_BYTES = 4096
@@ -62,6 +63,7 @@ class _Notification(_Struct, frozen=True):
 class _AndroidConfig(_Struct, frozen=True):
     ttl: str
     category: str | UnsetType = UNSET
+    bi_tag: str | UnsetType = UNSET
     urgency: Level | UnsetType = UNSET
     notification: _Notification | UnsetType = UNSET
 
@@ -88,6 +90,7 @@ class HmsMessage:
         self._options = options
         self._category = credentials.category(options.category)
         self._badge_class = credentials.badge_class
+        self._has_receipts = credentials.has_receipts
         self._fields = shortened(push_fields(message, expires_ms), self._fits)
         self._frame = PushText(_in_data(self._fields))
 
@@ -115,8 +118,9 @@ class HmsMessage:
     def _request(self, fields: PushFields, frame: PushText, msgid: int, ttl_s: int, *, is_plain: bool) -> _Message:
         data = _encoder.encode({DATA_KEY: frame.text(msgid).decode()}).decode()
         level = _level(self._options, is_plain=is_plain)
+        tag = receipt_tag(msgid) if self._has_receipts else UNSET
         if not fields.is_notif:
-            android = _AndroidConfig(f"{ttl_s}s", urgency="HIGH" if level == "HIGH" else "NORMAL")
+            android = _AndroidConfig(f"{ttl_s}s", bi_tag=tag, urgency="HIGH" if level == "HIGH" else "NORMAL")
         else:
             notification = _Notification(
                 title=fields.title or _NO_TITLE,
@@ -127,7 +131,7 @@ class HmsMessage:
                 foreground_show=False,
                 badge=self._badge(fields),
             )
-            android = _AndroidConfig(f"{ttl_s}s", self._category, notification=notification)
+            android = _AndroidConfig(f"{ttl_s}s", self._category, tag, notification=notification)
         return _Message(data, android, ())
 
     def _badge(self, fields: PushFields) -> _Badge | UnsetType:

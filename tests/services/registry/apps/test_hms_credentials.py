@@ -8,6 +8,8 @@ from structlog.testing import capture_logs
 from protos.registry.v1.apps_pb2 import CHANNEL_HMS, App
 from protos.registry.v1.registry_pb2 import ChannelChange, UpdateAppRequest
 from services.domain.channel_credentials.hms import HmsCredentials, open_hms
+from services.domain.channel_credentials.stored import settings_of
+from services.domain.channel_receipts.receipts import is_receipt_token
 from services.domain.master_key import MasterKey
 from services.errors import CarillonError, InputError
 from testkit.apns.keys import files_containing
@@ -46,6 +48,21 @@ async def test_credentials_are_sealed_and_opened_for_their_app_alone(registry: R
     assert (opened.categories, opened.badge_class) == (frozenset(), "")
 
 
+async def test_receipts_are_switched_on_and_off(registry: RunningRegistry) -> None:
+    app = await registry.app()
+    opened = open_hms(await change(registry, app, **FIRST), registry.keys)
+    assert opened is not None
+    assert not opened.has_receipts
+    changed = await change(registry, app, receipts="on")
+    opened = open_hms(changed, registry.keys)
+    assert opened is not None
+    assert opened.has_receipts
+    assert is_receipt_token(changed, CHANNEL_HMS, settings_of(changed, CHANNEL_HMS)["receipts"])
+    opened = open_hms(await change(registry, app, receipts="off"), registry.keys)
+    assert opened is not None
+    assert not opened.has_receipts
+
+
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
@@ -59,6 +76,7 @@ async def test_credentials_are_sealed_and_opened_for_their_app_alone(registry: R
         (FIRST | {"categories": "IM, marketing"}, "hms_categories"),
         (FIRST | {"categories": " ".join(f"A{'B' * n}" for n in range(31))}, "hms_categories must have at most 30"),
         (FIRST | {"badge_class": "Main"}, "hms_badge_class"),
+        (FIRST | {"receipts": "yes"}, "hms_receipts must be on or off"),
         (FIRST | {"badge_class": "a." + "b" * 200}, "hms_badge_class"),
     ],
 )

@@ -106,6 +106,13 @@ def test_a_message_has_a_category_that_is_granted(wanted: str, category: str) ->
     assert body_of(notification(), category=wanted)["message"]["android"]["category"] == category
 
 
+def test_a_message_bears_a_tag_where_receipts_are_wanted() -> None:
+    client = HmsCredentials("1", "s", has_receipts=True)
+    for message in (notification(), Message(content="x")):
+        assert body_of(message, client=client)["message"]["android"]["bi_tag"] == "carillon-7"
+        assert "bi_tag" not in body_of(message)["message"]["android"]
+
+
 def test_a_message_for_the_app_is_data_alone() -> None:
     body = body_of(Message(content="wake up", extra="e"))
     frame = json.loads(json.loads(body["message"]["data"])["carillon"])
