@@ -24,7 +24,7 @@ from edge.core.parsing.canonical import canonical_text
 from edge.core.signature import sign_text
 from protos.delivery.v1.delivery_pb2 import GetAppleStateRequest
 from protos.delivery.v1.delivery_pb2_grpc import AppleStateServiceStub
-from protos.registry.v1.apps_pb2 import CHANNEL_APNS, PLATFORM_ANDROID, App
+from protos.registry.v1.apps_pb2 import CHANNEL_APNS, PLATFORM_ANDROID, App, Channel
 from protos.registry.v1.registry_pb2 import CreateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.channel_credentials.fields import ChannelVendor
@@ -94,7 +94,7 @@ class WelcomePrinter:
         ready.set()
         await asyncio.Event().wait()
 
-    async def _simulators(self) -> Sequence[int]:
+    async def _simulators(self) -> "Sequence[Channel.ValueType]":
         """Return the channels in the place of whose services delivery has a simulator answer."""
         delivery = AppleStateServiceStub(self._context.peers.all("delivery")[0])
         return (await delivery.GetAppleState(GetAppleStateRequest())).simulators
@@ -129,7 +129,7 @@ def endpoint_lines(endpoints: Sequence[InterfaceAddress]) -> list[str]:
     return ["Carillon is ready.", *(f"  {endpoint.title:<20} {endpoint.url}" for endpoint in endpoints)]
 
 
-def simulator_lines(channels: Sequence[int]) -> list[str]:
+def simulator_lines(channels: "Sequence[Channel.ValueType]") -> list[str]:
     """Return a line for each channel in the place of whose service a simulator answers."""
     return [
         f"A simulator answers in the place of {vendor.service}: what it accepts does not leave this installation."

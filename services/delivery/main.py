@@ -19,7 +19,7 @@ from services.apns_simulator.keys import new_key, public_key
 from services.apns_simulator.server import ApnsSimulator, VirtualPhonesServicer
 from services.delivery.alias_changes import AliasChanges
 from services.delivery.channels import DeliveryChannel, ServedChannel
-from services.delivery.channels.apns.sender import APPLE, ApnsEndpoint, CredentialsSource, SenderPool
+from services.delivery.channels.apns.sender import ApnsEndpoint, CredentialsSource, SenderPool
 from services.delivery.channels.apns.service import ApnsService
 from services.delivery.channels.fcm.wiring import fcm
 from services.delivery.channels.health import Alarms
@@ -49,7 +49,7 @@ from services.delivery.starting import PushStarter
 from services.delivery.store import DeliveryStore, Snapshots
 from services.delivery.tenure import DeliveryTenure, Standby
 from services.delivery.waiting_pushes import WaitingBytes
-from services.domain.apns_credentials import ApnsCredentials, CredentialsCache, Environment
+from services.domain.apns_credentials import APPLE_URLS, ApnsCredentials, CredentialsCache, Environment
 from services.domain.apps import AppDirectory
 from services.domain.bitmap_resolver import AudienceBitmapResolver
 from services.domain.command_writer import CommandWriter
@@ -203,7 +203,7 @@ def _dead_letters(settings: DeliverySettings) -> DeadLetters:
 
 def _endpoints(settings: DeliverySettings, simulator: ApnsSimulator | None) -> dict[Environment, ApnsEndpoint]:
     if simulator is not None:
-        return dict.fromkeys(APPLE, ApnsEndpoint(simulator.url, simulator.authority))
+        return dict.fromkeys(APPLE_URLS, ApnsEndpoint(simulator.url, simulator.authority))
     assert settings.apns_url is not None
     authority = Path(settings.apns_authority).read_text() if settings.apns_authority else None
     return {

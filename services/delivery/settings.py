@@ -2,8 +2,7 @@
 
 import os
 
-from services.delivery.channels.apns.sender import APPLE
-from services.domain.apns_credentials import Environment
+from services.domain.apns_credentials import APPLE_URLS, Environment
 from services.domain.channel_credentials.fcm import GOOGLE_TOKEN_URI
 from services.domain.channel_credentials.hms import HUAWEI_TOKEN_URL
 from services.domain.settings import PREFIX, Settings, SettingsError
@@ -27,7 +26,7 @@ class DeliverySettings(Settings, frozen=True, kw_only=True):
     """
 
     apns_url: str | None = None
-    apns_sandbox_url: str = APPLE[Environment.SANDBOX].url
+    apns_sandbox_url: str = APPLE_URLS[Environment.SANDBOX]
     apns_authority: str | None = None
     webpush: str = "simulator"
     """Where Web Push requests go: "simulator", in this process, so that nothing leaves the machine; or "internet"."""

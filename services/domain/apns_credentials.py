@@ -33,6 +33,13 @@ ENVIRONMENTS = {
 }
 
 
+APPLE_URLS = {
+    Environment.PRODUCTION: "https://api.push.apple.com",
+    Environment.SANDBOX: "https://api.sandbox.push.apple.com",
+}
+"""Base URLs of Apple's services."""
+
+
 @dataclass(frozen=True, slots=True)
 class ApnsCredentials:
     """A team's signing key, as PEM text of Apple's .p8 file, for the app whose bundle id is `topic`."""

@@ -108,12 +108,6 @@ class ApnsEndpoint:
     authority: str | None = None
 
 
-APPLE = {
-    Environment.PRODUCTION: ApnsEndpoint("https://api.push.apple.com"),
-    Environment.SANDBOX: ApnsEndpoint("https://api.sandbox.push.apple.com"),
-}
-
-
 class SenderPool:
     """Makes and shares the senders. `endpoints`: production and the sandbox."""
 

@@ -42,7 +42,7 @@ async def test_credentials_are_sealed_and_opened_for_their_app_alone(registry: R
     opened = open_hms(await change(registry, app, **fields), registry.keys)
     assert opened is not None
     assert opened == HmsCredentials("104520345", SECRET, "388421841")
-    assert (opened.categories, opened.badge_class) == ({"IM", "WORK"}, "org.example.weather.Main$Inner")
+    assert (opened.categories, opened.badge_class) == (frozenset({"IM", "WORK"}), "org.example.weather.Main$Inner")
     opened = open_hms(await change(registry, app, project_id="", categories=" ", badge_class=""), registry.keys)
     assert opened == HmsCredentials("104520345", SECRET)
     assert (opened.categories, opened.badge_class) == (frozenset(), "")
