@@ -2,6 +2,8 @@
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const COLOURS = ["--accent", "--good", "--warn", "--muted", "--bad"];
+const DASHES = [[], [10, 5], [3, 4], [12, 4, 3, 4], [6, 3]]; // lines differ without their colours too
+const WHOLE = [...Array(12).keys()].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power));
 const HEIGHT = 280;
 const HEADROOM = 1.05;
 const drawn = new Map();
@@ -36,20 +38,24 @@ function draw(figure) {
   const colour = (name) => style.getPropertyValue(name).trim();
   const over = figure.dataset.unit ? overTime(figure) : overDays(figure);
   const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line") }, ticks: { stroke: colour("--line") } };
-  const lines = JSON.parse(figure.dataset.names).map((label, index) => ({ label, value: (self, number) => (number == null ? "–" : number.toLocaleString("en")), width: 2, points: over.points, stroke: colour(COLOURS[index % COLOURS.length]) }));
+  const lines = JSON.parse(figure.dataset.names).map((label, index) => ({ label, value: (self, number) => (number == null ? "–" : number.toLocaleString("en")), width: 2, points: over.points, stroke: colour(COLOURS[index % COLOURS.length]), dash: DASHES[(index + Math.floor(index / COLOURS.length)) % DASHES.length] }));
+  const last = over.marks.length - 1;
+  const showLast = (chart) => chart.legend.idx == null && chart.setLegend({ idx: last }, false);
   drawn.get(figure)?.destroy();
   const chart = new uPlot(
     {
       ...over.options,
       width: widthOf(figure),
       height: HEIGHT,
-      axes: [{ ...axis, ...over.axis }, { ...axis, values: (self, marks) => marks.map((mark) => mark.toLocaleString("en")) }],
+      axes: [{ ...axis, ...over.axis }, { ...axis, label: figure.dataset.values, labelSize: 22, labelFont: style.font, incrs: WHOLE, values: (self, marks) => marks.map((mark) => mark.toLocaleString("en")) }],
       series: [{ label: figure.dataset.mark, value: (self, mark) => (mark == null ? "–" : over.text(mark)) }, ...lines],
-      scales: { x: over.x, y: { range: (self, least, most) => [Math.min(0, least), (most || 1) * HEADROOM] } },
+      hooks: { setLegend: [showLast] }, // without a pointer the legend has the numbers of the last mark
+      scales: { x: over.x, y: { range: (self, least, most) => [Math.min(0, least), Math.max(most ?? 0, 1) * HEADROOM] } },
     },
     [over.marks, ...JSON.parse(figure.dataset.series)],
     figure,
   );
+  showLast(chart);
   drawn.set(figure, chart);
 }
 

@@ -7,7 +7,7 @@ from console.shell.csv_file import answer_csv
 from console.shell.page import Page, Site, problem_of, unknown_app, visit_of
 from console.shell.visit import Visit
 from console.statistics.actions import CATEGORIES, KINDS, StatisticsQuestion, question_of, statistics
-from console.statistics.table import StatisticsTable, links_of, statistics_table, with_channel_columns
+from console.statistics.table import StatisticsTable, largest_first, links_of, statistics_table, with_channel_columns
 from protos.registry.v1.apps_pb2 import App
 from services.errors import Code, InputError, NotFoundError
 
@@ -45,7 +45,7 @@ class StatisticsPage(Page):
 
     async def answer(self, visit: Visit, question: StatisticsQuestion) -> StatisticsTable:
         """Return the numbers. InputError: the question is invalid; NotFoundError: there is no such push."""
-        return statistics_table(await statistics(self.site, question), visit.gettext)
+        return largest_first(statistics_table(await statistics(self.site, question), visit.gettext))
 
 
 class StatisticsFile(StatisticsPage):

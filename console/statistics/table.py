@@ -46,6 +46,14 @@ class StatisticsTable(NamedTuple):
         return len(days) > 1 and all(days) and len(set(days)) == len(days)
 
 
+def largest_first(table: StatisticsTable) -> StatisticsTable:
+    """Return a table that is divided by a category with its largest values first, and what is not reported last."""
+    rows = table.rows
+    if any(row.info is None for row in rows) or len({(row.date, row.msgid) for row in rows}) > 1:
+        return table
+    return table._replace(rows=sorted(rows, key=lambda row: (not row.info, -row.values[0], row.info)))
+
+
 def statistics_table(answer: StatisticsResponse, gettext: Callable[[str], str]) -> StatisticsTable:
     """Return the rows of the kind that was asked for."""
     if answer.connections:

@@ -161,3 +161,12 @@ async def test_the_file_has_the_numbers_of_the_page_and_no_foreign_app(console: 
     assert (await viewer.get(f"/statistics.csv?appkey={foreign}")).status_code == 404
     assert "Foreign" not in text_of(await viewer.get(f"/statistics?appkey={foreign}"))
     assert len(console.analytics.asked) == asked
+
+
+async def test_values_of_a_category_stand_by_size(console: ConsoleInstallation) -> None:
+    appkey, viewer = await viewer_of_app(console)
+    counts = {"上海市": 5, "": 99, "北京市": 30, "云南省": 5}
+    rows = [UsersRow(info=info, count=count) for info, count in counts.items()]
+    console.analytics.statistics[appkey] = StatisticsResponse(users=rows)
+    page = text_of(await viewer.get("/statistics?kind=users&category=region"))
+    assert page.index("北京市 30") < page.index("上海市 5") < page.index("not reported 99")

@@ -6,6 +6,8 @@ from playwright.async_api import Page
 
 from protos.analytics.v1.analytics_pb2 import BroadcastRow, ChannelCounts, StatisticsResponse
 from tests.console.conftest import START_MS, ConsoleInstallation
+from tests.console.send.test_scheduled import scheduled
+from tests.console.send.test_send import sender_of
 from tests.console.test_pushes import MSGID, audit
 from tests.console.view.chromium import chromium_page
 
@@ -50,4 +52,20 @@ async def test_long_words_and_many_columns_stay_within_the_page(console: Console
                 await page.set_viewport_size({"width": width, "height": 800})
                 if wide := await too_wide(page):
                     found[path, width] = wide
+    assert found == {}
+
+
+async def test_the_tasks_stay_within_the_page_and_their_times_in_a_line(console: ConsoleInstallation) -> None:
+    appkey, sender = await sender_of(console, devices=1)
+    await scheduled(console, appkey, sender, title="A title of many words " * 4, content=URL)
+    found = {}
+    async with chromium_page(sender) as page:
+        await page.goto("/tasks")
+        for width in WIDTHS:
+            await page.set_viewport_size({"width": width, "height": 800})
+            heights = await page.evaluate(
+                "[...document.querySelectorAll('td time')].map(time => time.getClientRects().length)"
+            )
+            if (wide := await too_wide(page)) or max(heights) > 1:
+                found[width] = wide, heights
     assert found == {}
