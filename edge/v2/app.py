@@ -48,7 +48,9 @@ def v2_app(
     app.add_route("/device/v1", DeviceEndpoint(frames, admission.origins))
     app.add_route("/device/v1/webpush-key", WebPushKeyEndpoint(context.apps))
     receipts = ReceiptIntake(peers, writer, resolver, HttpReports(peers, partitions), clock)
-    app.add_route("/channels/v1/receipt/{channel}/{appkey}/{token}", ReceiptEndpoint(context.apps, receipts))
+    app.add_route(
+        "/channels/v1/receipt/{channel}/{appkey}/{token}", ReceiptEndpoint(context.apps, context.keys, clock, receipts)
+    )
     app.add_route(OPENAPI_PATH, DocumentEndpoint("v2"))
     app.add_route(ASYNCAPI_PATH, DocumentEndpoint("device"))
     return app

@@ -15,15 +15,19 @@ from protos.registry.v1.registry_pb2 import FindAddressesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.addresses import CHANNELS, address_hash
 from services.domain.apps import AppDirectory
+from services.domain.channel_credentials.stored import settings_of
 from services.domain.channel_receipts.hms import HMS_RECEIPTS
 from services.domain.channel_receipts.receipts import (
+    KEY_SETTING,
     MAX_BODY_BYTES,
     Receipt,
     ReceiptKind,
+    ReceiptTags,
     VendorReceipts,
     is_receipt_token,
 )
 from services.domain.command_writer import CommandWriter, device_command
+from services.domain.master_key import Keys
 from services.domain.token_resolver import TokenAndAliasResolver
 from services.domain.topics import device_key
 from services.errors import UnavailableError
@@ -125,11 +129,14 @@ class ReceiptIntake:
 class ReceiptEndpoint:
     """Takes the calls of vendors. Whoever has the app's URL may call, so it ends in a token.
 
-    Errors are HTTP statuses, by which a vendor knows whether to call again.
+    Where the app has a key for them, calls must be signed. Errors are HTTP statuses, by which a vendor knows whether to
+    call again.
     """
 
-    def __init__(self, apps: AppDirectory, intake: ReceiptIntake) -> None:
+    def __init__(self, apps: AppDirectory, keys: Keys, clock: Clock, intake: ReceiptIntake) -> None:
         self._apps = apps
+        self._keys = keys
+        self._clock = clock
         self._intake = intake
 
     async def on_post(self, request: Request, response: Response, channel: str, appkey: str, token: str) -> None:
@@ -137,14 +144,21 @@ class ReceiptEndpoint:
         app, vendor = self._apps.get(appkey), VENDORS.get(number) if number is not None else None
         if app is None or vendor is None or number is None or not is_receipt_token(app, number, token):
             raise falcon.HTTPNotFound
+        key = settings_of(app, number).get(KEY_SETTING)
+        if key and not vendor.is_signed(request.get_header(vendor.header, default=""), key, self._clock.now_ms()):
+            raise falcon.HTTPForbidden
         body = await read_body(request, MAX_BODY_BYTES)
         try:
-            receipts = vendor.read(body)
-        except ValueError as error:
-            raise falcon.HTTPBadRequest(description=str(error)) from None
-        try:
+            receipts = _read(vendor, body, ReceiptTags(appkey, number, self._keys))
             await self._intake.record(app, number, receipts)
         except UnavailableError as error:
             raise falcon.HTTPServiceUnavailable(description=str(error), retry_after=_RETRY_AFTER_S) from None
         response.context.result = 0
         response.data = vendor.answer
+
+
+def _read(vendor: VendorReceipts, body: bytes, tags: ReceiptTags) -> Sequence[Receipt]:
+    try:
+        return vendor.read(body, tags)
+    except ValueError as error:
+        raise falcon.HTTPBadRequest(description=str(error)) from None

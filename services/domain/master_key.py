@@ -181,6 +181,14 @@ class Keys:
         keys = (hmac.digest(held.key, b"carillon possession codes", "sha256") for held in self._all(KeyPurpose.DEVICES))
         return [hmac.digest(key, text.encode(), "sha256")[:_MAC] for key in keys]
 
+    def receipt_macs(self, text: str) -> Sequence[bytes]:
+        """Return the 16-byte MACs of a receipt's mark by all accepted keys, the one by the key in force first.
+
+        Their key is derived from that of app secrets, and opens none of them.
+        """
+        keys = (hmac.digest(held.key, b"carillon receipts", "sha256") for held in self._all(KeyPurpose.SECRETS))
+        return [hmac.digest(key, text.encode(), "sha256")[:_MAC] for key in keys]
+
     @property
     def purposes(self) -> Collection[KeyPurpose]:
         """The purposes of the keys that this process has."""

@@ -8,6 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
+from protos.registry.v1.apps_pb2 import CHANNEL_HMS
+from services.domain.channel_receipts.receipts import ReceiptTags
+from services.domain.master_key import MasterKey
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
 from testkit.waiting import until
@@ -25,8 +28,8 @@ async def phone(server: AppServer, app: AppCredentials, address: str) -> str:
     return str(welcome["token"])
 
 
-def receipt(address: str, status: int, msgid: int) -> dict[str, Any]:
-    return {"appid": "1045", "token": address, "status": status, "biTag": f"carillon-{msgid}", "timestamp": "1"}
+def receipt(address: str, status: int, tag: str) -> dict[str, Any]:
+    return {"appid": "1045", "token": address, "status": status, "biTag": tag, "timestamp": "1"}
 
 
 @pytest.mark.long
@@ -52,10 +55,13 @@ async def test_a_push_reaches_phones_by_hms_and_their_receipts_count(
     await audited(carillon, sent["id"], "handed_over", "returned")
 
     url = f"{carillon.v2_url}/channels/v1/receipt/hms/{app.appkey}/{token}"
+    keys = MasterKey.load(carillon.data / "master.key")
+    tag = ReceiptTags(app.appkey, CHANNEL_HMS, keys).tag(sent["id"])
     async with httpx.AsyncClient() as vendor:
-        forged = await vendor.post(f"{url}x", json={"statuses": [receipt(f"{PHONE}2", 0, sent["id"])]})
+        forged = await vendor.post(f"{url}x", json={"statuses": [receipt(f"{PHONE}2", 0, tag)]})
         assert forged.status_code == 404
-        told = [receipt(f"{PHONE}1", 0, sent["id"]), receipt(f"{PHONE}2", 2, sent["id"])]
+        told = [receipt(f"{PHONE}1", 0, tag), receipt(f"{PHONE}2", 2, tag)]
+        told += [receipt(f"{PHONE}2", 0, f"{tag[:-1]}{'B' if tag[-1] == 'A' else 'A'}")]
         for _ in range(2):
             answer = await vendor.post(url, json={"statuses": told})
             assert (answer.status_code, answer.json()) == (200, {"errno": "0", "errmsg": "ok"})

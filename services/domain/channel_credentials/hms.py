@@ -13,8 +13,9 @@ from services.domain.channel_credentials.fields import (
     words,
 )
 from services.domain.channel_credentials.stored import open_credentials
+from services.domain.channel_receipts.receipts import KEY_SETTING as RECEIPTS_KEY
 from services.domain.channel_receipts.receipts import SETTING as RECEIPTS
-from services.domain.channel_receipts.receipts import read_setting
+from services.domain.channel_receipts.receipts import ReceiptTags, read_setting
 from services.domain.master_key import Keys
 from services.errors import Code, InputError
 
@@ -40,7 +41,7 @@ class HmsCredentials:
 
     `categories`, `badge_class`: what its messages may bear; they have no part in who it is. `categories`: those that
     Huawei has granted. `badge_class`: the class of the activity that the launcher starts, "" for no badges.
-    `has_receipts`: Huawei is asked for receipts.
+    `receipts`: the marks of messages for which Huawei is asked for receipts; None: it is not.
     """
 
     client_id: str
@@ -48,7 +49,7 @@ class HmsCredentials:
     project_id: str = ""
     categories: frozenset[str] = field(default=frozenset(), compare=False)
     badge_class: str = field(default="", compare=False)
-    has_receipts: bool = field(default=False, compare=False)
+    receipts: ReceiptTags | None = field(default=None, compare=False)
 
     def category(self, wanted: str) -> str:
         """Return the category of a message that is said to be of another one, or of "" for none."""
@@ -138,7 +139,7 @@ HMS = CredentialsForm(
             FieldKind.TEXT,
             lambda value, at: Part(read_setting(value, at)),
             words("Receipts"),
-            words("on makes the token of the URL that Huawei is given for them, off ends them."),
+            words("on makes the token of the URL for them, signed also a key for Huawei's signatures, off ends them."),
         ),
     ),
     {
@@ -147,6 +148,7 @@ HMS = CredentialsForm(
         "categories": words("Categories granted by Huawei"),
         "badge_class": words("Class for badges at Huawei"),
         RECEIPTS: words("Token of the URL for Huawei's receipts"),
+        RECEIPTS_KEY: words("Key for the signatures of Huawei's receipts"),
     },
     ChannelVendor(
         "Huawei",
@@ -169,5 +171,5 @@ def open_hms(app: App, keys: Keys) -> HmsCredentials | None:
         project_id=settings.get("project_id", ""),
         categories=frozenset(filter(None, settings.get("categories", "").split(","))),
         badge_class=settings.get("badge_class", ""),
-        has_receipts=bool(settings.get(RECEIPTS)),
+        receipts=ReceiptTags(app.appkey, CHANNEL_HMS, keys) if settings.get(RECEIPTS) else None,
     )

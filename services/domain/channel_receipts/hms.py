@@ -1,16 +1,24 @@
 """Receipts of Huawei's Push Kit (HMS)."""
 
+import hmac
+import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from services.domain.channel_receipts.receipts import (
+    MAX_AGE_MS,
     MAX_RECEIPTS,
+    UNKNOWN_MARK,
     Receipt,
     ReceiptKind,
+    ReceiptTags,
     VendorReceipts,
-    tagged_msgid,
 )
+
+CALLBACK_USER = "carillon"
+"""The user name that Huawei signs its calls with."""
 
 STATUSES: Mapping[int, tuple[ReceiptKind, str]] = {
     0: (ReceiptKind.RECEIVED, "delivered"),
@@ -44,21 +52,35 @@ class _Body(msgspec.Struct):
 _bodies = msgspec.json.Decoder(_Body)
 
 
-def read_hms(body: bytes) -> Sequence[Receipt]:
+def read_hms(body: bytes, tags: ReceiptTags) -> Sequence[Receipt]:
     """Read the body of Huawei's call. ValueError: it is none."""
     try:
         statuses = _bodies.decode(body).statuses
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ValueError("no receipts of HMS") from None
-    tagged = ((each, tagged_msgid(each.biTag)) for each in statuses[:MAX_RECEIPTS])
-    return [_receipt(each, msgid) for each, msgid in tagged if msgid is not None]
+    return [_receipt(each, tags.msgid(each.biTag)) for each in statuses[:MAX_RECEIPTS]]
 
 
-def _receipt(status: _Status, msgid: int) -> Receipt:
+def _receipt(status: _Status, msgid: int | None) -> Receipt:
+    if msgid is None:
+        return Receipt(status.token, 0, ReceiptKind.OTHER, UNKNOWN_MARK)
     text = str(status.status)
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else -1
     kind, words = STATUSES.get(number, (ReceiptKind.OTHER, ""))
     return Receipt(status.token, msgid, kind, f"{number} {words}" if words else "other")
 
 
-HMS_RECEIPTS = VendorReceipts(read_hms, b'{"errno":"0","errmsg":"ok"}')
+_CALLBACK_ID = re.compile(r"timestamp=([0-9]{1,16}); *nonce=([!-:<-~]{1,200}); *value=([A-Za-z0-9+/=]{1,100})")
+
+
+def is_signed(callback_id: str, key: str, now_ms: int) -> bool:
+    """Whether the header X-HUAWEI-CALLBACK-ID was made with the key, some minutes ago at most."""
+    found = _CALLBACK_ID.fullmatch(callback_id)
+    if found is None or abs(now_ms - int(found[1])) > MAX_AGE_MS:
+        return False
+    timestamp, nonce, value = found.groups()
+    signed = hmac.digest(key.encode(), f"{timestamp}{nonce}{CALLBACK_USER}".encode(), "sha256")
+    return hmac.compare_digest(b64encode(signed), value.encode())
+
+
+HMS_RECEIPTS = VendorReceipts(read_hms, "X-HUAWEI-CALLBACK-ID", is_signed, b'{"errno":"0","errmsg":"ok"}')

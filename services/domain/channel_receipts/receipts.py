@@ -1,18 +1,21 @@
 """What a receipt says, and which channels have any. The URL that a vendor is given ends in a token of the app.
 
-A message bears `receipt_tag`, which the vendor returns; the device is named by its address, so that a request for many
-devices may bear one tag.
+A message bears a mark (`ReceiptTags`), which the vendor returns; the device is named by its address, so that a request
+for many devices may bear one mark.
 """
 
 import hmac
 import re
 import secrets
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
 from protos.registry.v1.apps_pb2 import App, Channel
 from services.domain.channel_credentials.stored import settings_of
+from services.domain.master_key import KeyPurpose, Keys
 from services.errors import InputError
 
 MAX_BODY_BYTES = 256 * 1024
@@ -22,8 +25,17 @@ MAX_RECEIPTS = 1_000
 SETTING = "receipts"
 """The setting of an app's credentials with the token of its URL; an app without it has no receipts."""
 
-ON, OFF = "on", "off"
-_TAG = re.compile(r"carillon-([0-9]{1,16})")
+KEY_SETTING = "receipts_key"
+"""The setting with the key by which the vendor signs its calls; unsigned ones are accepted without it."""
+
+MAX_AGE_MS = 10 * 60_000
+"""How far the time of a signed call may be from ours."""
+
+UNKNOWN_MARK = "unknown mark"
+"""The reason of receipts of other senders, and of forged ones: they are counted alone."""
+
+ON, SIGNED, OFF = "on", "signed", "off"
+_TAG = re.compile(r"carillon-([0-9]{1,16})-([A-Za-z0-9_-]{22})")
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{32,64}")
 
 
@@ -45,36 +57,64 @@ class Receipt(NamedTuple):
     reason: str
 
 
-ReadReceipts = Callable[[bytes], Sequence[Receipt]]
-"""Reads the body of a vendor's call; receipts of other senders are left out. ValueError: it is none of the vendor's."""
+@dataclass(frozen=True, slots=True)
+class ReceiptTags:
+    """The marks of an app's messages on one channel. Each has a MAC, so that others can make none."""
+
+    appkey: str
+    channel: "Channel.ValueType"
+    keys: Keys = field(repr=False)
+
+    def tag(self, msgid: int) -> str:
+        """Return the mark of a message."""
+        return f"carillon-{msgid}-{self._macs(msgid)[0]}"
+
+    def msgid(self, tag: str) -> int | None:
+        """Return the message id of a mark; None for one that is not the app's.
+
+        UnavailableError: this process lacks a key by which it may have been made.
+        """
+        found = _TAG.fullmatch(tag)
+        if found is None:
+            return None
+        msgid = int(found[1])
+        if any(hmac.compare_digest(found[2], mac) for mac in self._macs(msgid)):
+            return msgid
+        self.keys.check(KeyPurpose.SECRETS)
+        return None
+
+    def _macs(self, msgid: int) -> Sequence[str]:
+        macs = self.keys.receipt_macs(f"{self.channel}/{self.appkey}/{msgid}")
+        return [urlsafe_b64encode(mac).decode().rstrip("=") for mac in macs]
 
 
 class VendorReceipts(NamedTuple):
-    """How a vendor sends receipts. `answer`: the body by which it knows that they are had."""
+    """How a vendor sends receipts.
 
-    read: ReadReceipts
+    `read` returns the receipts of a call's body. ValueError: it is no call of the vendor's; UnavailableError as for
+    ReceiptTags.msgid. `header`: the name of that with the call's signature. `is_signed`: whether such a header was made
+    with a key, about the present time in ms. `answer`: the body by which the vendor knows that its receipts are had.
+    """
+
+    read: Callable[[bytes, ReceiptTags], Sequence[Receipt]]
+    header: str
+    is_signed: Callable[[str, str, int], bool]
     answer: bytes
 
 
-def receipt_tag(msgid: int) -> str:
-    """Return the mark of a message that its receipts return."""
-    return f"carillon-{msgid}"
-
-
-def tagged_msgid(tag: str) -> int | None:
-    """Return the message id of a mark; None for one of another sender."""
-    found = _TAG.fullmatch(tag)
-    return int(found[1]) if found else None
-
-
 def read_setting(value: str, at: str) -> Mapping[str, str]:
-    """Return the setting for what people write: on makes a new token, off ends receipts. InputError."""
+    """Return the settings for what people write. InputError.
+
+    on makes a new token, signed a new token and a key, off ends receipts; the present token changes nothing.
+    """
     given = value.strip()
-    if given == ON:
-        return {SETTING: secrets.token_urlsafe(24)}
-    if given not in ("", OFF) and not _TOKEN.fullmatch(given):
-        raise InputError(f"{at} must be {ON} or {OFF}")
-    return {SETTING: "" if given == OFF else given}
+    if given in (ON, SIGNED):
+        return {SETTING: secrets.token_urlsafe(24), KEY_SETTING: secrets.token_hex(16) if given == SIGNED else ""}
+    if given in ("", OFF):
+        return {SETTING: "", KEY_SETTING: ""}
+    if not _TOKEN.fullmatch(given):
+        raise InputError(f"{at} must be {ON}, {SIGNED} or {OFF}")
+    return {SETTING: given}
 
 
 def is_receipt_token(app: App, channel: "Channel.ValueType", token: str) -> bool:

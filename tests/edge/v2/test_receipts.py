@@ -1,5 +1,7 @@
 """Receipts of vendors: recorded as reports of the devices, or as the end of addresses; forged ones are refused."""
 
+import base64
+import hmac
 import json
 from typing import Any
 
@@ -12,6 +14,8 @@ from protos.registry.v1.registry_pb2 import ChannelChange, FindAddressesRequest,
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.addresses import address_hash
 from services.domain.channel_credentials.stored import settings_of
+from services.domain.channel_receipts.receipts import UNKNOWN_MARK, ReceiptTags
+from services.domain.master_key import MasterKey
 from services.domain.topics import DEVICE_COMMANDS, decode, device_key
 from services.errors import UnavailableError
 from services.log.port import Partition
@@ -21,13 +25,14 @@ from testkit.edge.role import PARTITIONS, EdgeInstallation
 from testkit.waiting import until
 from tests.edge.v2.test_device_frames import change_app
 
+KEYS = MasterKey(bytes(32))  # the installation's
 RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
 
 
-async def app_with_receipts(installation: EdgeInstallation) -> tuple[App, str]:
+async def app_with_receipts(installation: EdgeInstallation, receipts: str = "on") -> tuple[App, str]:
     """Return an app and the path for its receipts."""
     app = await installation.app()
-    fields = {"client_id": "1045", "client_secret": "secret", "receipts": "on"}
+    fields = {"client_id": "1045", "client_secret": "secret", "receipts": receipts}
     changed = await change_app(installation, app, channels=[ChannelChange(channel=CHANNEL_HMS, fields=fields)])
     return changed, f"/channels/v1/receipt/hms/{app.appkey}/{settings_of(changed, CHANNEL_HMS)['receipts']}"
 
@@ -45,11 +50,12 @@ async def phone(installation: EdgeInstallation, app: App, token: str, address: s
     await until(is_found)
 
 
-def body(*statuses: tuple[str, int, int]) -> dict[str, Any]:
-    """Return Huawei's call about (address, status, message id)."""
+def body(app: App, *statuses: tuple[str, int, int]) -> dict[str, Any]:
+    """Return Huawei's call about (address, status, message id) for messages of an app."""
+    tags = ReceiptTags(app.appkey, CHANNEL_HMS, KEYS)
     return {
         "statuses": [
-            {"appid": "1045", "token": address, "status": status, "biTag": f"carillon-{msgid}", "timestamp": "1"}
+            {"appid": "1045", "token": address, "status": status, "biTag": tags.tag(msgid), "timestamp": "1"}
             for address, status, msgid in statuses
         ]
     }
@@ -71,6 +77,7 @@ async def test_receipts_are_reports_of_the_devices_that_have_the_addresses(insta
     await phone(installation, app, "google", "by-fcm", CHANNEL_FCM)
     before = CHANNEL_RECEIPTS.labels("hms", "6 notifications off")._value.get()
     told = body(
+        app,
         ("address-0", 0, 5), ("address-1", 0, 5), ("address-1", 0, 6), ("address-2", 6, 5),
         ("of-another-app", 0, 5), ("by-fcm", 0, 5), ("unknown", 0, 5),
     )  # fmt: skip
@@ -90,7 +97,7 @@ async def test_an_address_that_is_on_no_phone_any_more_is_dead(installation: Edg
     app, path = await app_with_receipts(installation)
     for number in range(2):
         await phone(installation, app, f"phone-{number}", f"address-{number}")
-    told = body(("address-0", 2, 5), ("address-1", 102, 5), ("unknown", 5, 5))
+    told = body(app, ("address-0", 2, 5), ("address-1", 102, 5), ("unknown", 5, 5))
     assert (await installation.http.post(path, json=told)).status_code == 200
     (command,) = await cleared(installation)
     assert (command.appkey, command.token) == (app.appkey, "phone-0")
@@ -113,12 +120,46 @@ async def test_receipts_without_the_token_of_the_app_are_refused(installation: E
         f"{start}/{of_other.rpartition('/')[2]}",
         path.replace(app.appkey, "1"),
     ):
-        response = await installation.http.post(wrong, json=body(("address", 0, 5)))
+        response = await installation.http.post(wrong, json=body(app, ("address", 0, 5)))
         assert response.status_code == 404
     assert (await installation.http.get(path)).status_code == 405
     await change_app(installation, app, channels=[ChannelChange(channel=CHANNEL_HMS, fields={"receipts": "off"})])
-    assert (await installation.http.post(path, json=body(("address", 0, 5)))).status_code == 404
+    assert (await installation.http.post(path, json=body(app, ("address", 0, 5)))).status_code == 404
     assert installation.reports.rows == []
+
+
+async def test_receipts_of_messages_of_other_apps_are_counted_alone(installation: EdgeInstallation) -> None:
+    app, path = await app_with_receipts(installation)
+    other, _ = await app_with_receipts(installation)
+    await phone(installation, app, "phone", "address")
+    forged = body(app, ("address", 2, 5))
+    forged["statuses"][0]["biTag"] = forged["statuses"][0]["biTag"].replace("-5-", "-6-")
+    before = CHANNEL_RECEIPTS.labels("hms", UNKNOWN_MARK)._value.get()
+    for told in (forged, body(other, ("address", 0, 5), ("address", 2, 5))):
+        assert (await installation.http.post(path, json=told)).status_code == 200
+    assert (installation.reports.rows, await cleared(installation)) == ([], [])
+    assert CHANNEL_RECEIPTS.labels("hms", UNKNOWN_MARK)._value.get() == before + 3
+
+
+async def test_calls_must_be_signed_where_the_app_has_a_key(installation: EdgeInstallation) -> None:
+    app, path = await app_with_receipts(installation, "signed")
+    _, of_other = await app_with_receipts(installation, "signed")
+    await phone(installation, app, "phone", "address")
+    key, now_ms = settings_of(app, CHANNEL_HMS)["receipts_key"], installation.clock.now_ms()
+    told = body(app, ("address", 0, 5))
+
+    async def status_of(key: str, time_ms: int, url: str = path) -> int:
+        value = base64.b64encode(hmac.digest(key.encode(), f"{time_ms}ncarillon".encode(), "sha256")).decode()
+        header = {"x-huawei-callback-id": f"timestamp={time_ms}; nonce=n; value={value}"}
+        return (await installation.http.post(url, json=told, headers=header)).status_code
+
+    assert (await installation.http.post(path, json=told)).status_code == 403
+    assert await status_of("x" * 32, now_ms) == 403
+    assert await status_of(key, now_ms - 601_000) == 403
+    assert await status_of(key, now_ms, of_other) == 403
+    assert installation.reports.rows == []
+    assert await status_of(key, now_ms) == 200
+    assert [row[3] for row in installation.reports.rows] == [5]
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"statuses":[{"status":0}]}'])
@@ -133,7 +174,7 @@ async def test_receipts_that_are_not_recorded_are_not_confirmed(installation: Ed
     app, path = await app_with_receipts(installation)
     await phone(installation, app, "phone", "address")
     installation.reports.error = UnavailableError("away")
-    response = await installation.http.post(path, content=json.dumps(body(("address", 0, 5))))
+    response = await installation.http.post(path, content=json.dumps(body(app, ("address", 0, 5))))
     assert (response.status_code, response.headers["retry-after"]) == (503, "10")
     found = await RegistryServiceStub(installation.context.peers.all("registry")[0]).GetDevices(
         GetDevicesRequest(appkey=app.appkey, tokens=["phone"])

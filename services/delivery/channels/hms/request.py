@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from protos.push.v1.push_pb2 import IMPORTANCE_HIGH, IMPORTANCE_LOW, ChannelOptions, Message
 from services.delivery.channels.shortening import shortened
 from services.domain.channel_credentials.hms import HmsCredentials
-from services.domain.channel_receipts.receipts import receipt_tag
 from services.domain.device_protocol.pushes import PushFields, PushText, push_fields
 
 MAX_BYTES = 4096
@@ -90,7 +89,7 @@ class HmsMessage:
         self._options = options
         self._category = credentials.category(options.category)
         self._badge_class = credentials.badge_class
-        self._has_receipts = credentials.has_receipts
+        self._receipts = credentials.receipts
         self._fields = shortened(push_fields(message, expires_ms), self._fits)
         self._frame = PushText(_in_data(self._fields))
 
@@ -118,7 +117,7 @@ class HmsMessage:
     def _request(self, fields: PushFields, frame: PushText, msgid: int, ttl_s: int, *, is_plain: bool) -> _Message:
         data = _encoder.encode({DATA_KEY: frame.text(msgid).decode()}).decode()
         level = _level(self._options, is_plain=is_plain)
-        tag = receipt_tag(msgid) if self._has_receipts else UNSET
+        tag = self._receipts.tag(msgid) if self._receipts else UNSET
         if not fields.is_notif:
             android = _AndroidConfig(f"{ttl_s}s", bi_tag=tag, urgency="HIGH" if level == "HIGH" else "NORMAL")
         else:

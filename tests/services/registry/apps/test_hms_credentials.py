@@ -9,7 +9,7 @@ from protos.registry.v1.apps_pb2 import CHANNEL_HMS, App
 from protos.registry.v1.registry_pb2 import ChannelChange, UpdateAppRequest
 from services.domain.channel_credentials.hms import HmsCredentials, open_hms
 from services.domain.channel_credentials.stored import settings_of
-from services.domain.channel_receipts.receipts import is_receipt_token
+from services.domain.channel_receipts.receipts import ReceiptTags, is_receipt_token
 from services.domain.master_key import MasterKey
 from services.errors import CarillonError, InputError
 from testkit.apns.keys import files_containing
@@ -52,15 +52,21 @@ async def test_receipts_are_switched_on_and_off(registry: RunningRegistry) -> No
     app = await registry.app()
     opened = open_hms(await change(registry, app, **FIRST), registry.keys)
     assert opened is not None
-    assert not opened.has_receipts
+    assert opened.receipts is None
     changed = await change(registry, app, receipts="on")
     opened = open_hms(changed, registry.keys)
     assert opened is not None
-    assert opened.has_receipts
+    assert opened.receipts == ReceiptTags(app.appkey, CHANNEL_HMS, registry.keys)
+    assert "receipts_key" not in settings_of(changed, CHANNEL_HMS)
     assert is_receipt_token(changed, CHANNEL_HMS, settings_of(changed, CHANNEL_HMS)["receipts"])
-    opened = open_hms(await change(registry, app, receipts="off"), registry.keys)
+    signed = settings_of(await change(registry, app, receipts="signed"), CHANNEL_HMS)
+    kept = settings_of(await change(registry, app, receipts=signed["receipts"]), CHANNEL_HMS)
+    assert kept["receipts_key"] == signed["receipts_key"]
+    ended = await change(registry, app, receipts="off")
+    opened = open_hms(ended, registry.keys)
     assert opened is not None
-    assert not opened.has_receipts
+    assert opened.receipts is None
+    assert settings_of(ended, CHANNEL_HMS).keys() == {"client_id"}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +82,7 @@ async def test_receipts_are_switched_on_and_off(registry: RunningRegistry) -> No
         (FIRST | {"categories": "IM, marketing"}, "hms_categories"),
         (FIRST | {"categories": " ".join(f"A{'B' * n}" for n in range(31))}, "hms_categories must have at most 30"),
         (FIRST | {"badge_class": "Main"}, "hms_badge_class"),
-        (FIRST | {"receipts": "yes"}, "hms_receipts must be on or off"),
+        (FIRST | {"receipts": "yes"}, "hms_receipts must be on, signed or off"),
         (FIRST | {"badge_class": "a." + "b" * 200}, "hms_badge_class"),
     ],
 )

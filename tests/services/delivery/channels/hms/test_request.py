@@ -15,8 +15,11 @@ from protos.push.v1.push_pb2 import (
     ChannelOptions,
     Message,
 )
+from protos.registry.v1.apps_pb2 import CHANNEL_HMS
 from services.delivery.channels.hms.request import MAX_BYTES, HmsMessage
 from services.domain.channel_credentials.hms import HmsCredentials
+from services.domain.channel_receipts.receipts import ReceiptTags
+from services.domain.master_key import MasterKey
 from services.hms_simulator.requests import validate
 
 NOW_MS = 1_800_000_000_000
@@ -107,9 +110,10 @@ def test_a_message_has_a_category_that_is_granted(wanted: str, category: str) ->
 
 
 def test_a_message_bears_a_tag_where_receipts_are_wanted() -> None:
-    client = HmsCredentials("1", "s", has_receipts=True)
+    tags = ReceiptTags("1", CHANNEL_HMS, MasterKey(bytes(32)))
+    client = HmsCredentials("1", "s", receipts=tags)
     for message in (notification(), Message(content="x")):
-        assert body_of(message, client=client)["message"]["android"]["bi_tag"] == "carillon-7"
+        assert body_of(message, client=client)["message"]["android"]["bi_tag"] == tags.tag(7)
         assert "bi_tag" not in body_of(message)["message"]["android"]
 
 
