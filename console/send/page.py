@@ -22,6 +22,7 @@ from console.send.preview import (
     previews,
 )
 from console.send.snippets import snippets
+from console.shell.error_words import FormProblem
 from console.shell.page import AWAY, Page, shown_digest, visit_of
 from console.shell.visit import Visit
 from protos.accounts.v1.accounts_pb2 import TeamDevice
@@ -209,11 +210,14 @@ def words_of_unknown_size(visit: Visit) -> str:
     return visit.gettext("How many devices would get it now is not known at present.")
 
 
-def problem_to_mend(error: CarillonError, visit: Visit) -> str:
+def problem_to_mend(error: CarillonError, visit: Visit) -> FormProblem:
     """Return the words of an error that keeps a push from being sent. Raises the error if it is a fault."""
     if isinstance(error, AWAY):
-        return visit.gettext(
-            "Nothing was sent: a part of the service that is needed does not answer at present. Try again in a moment."
+        return FormProblem(
+            visit.gettext(
+                "Nothing was sent: a part of the service that is needed does not answer at present. Try again in a"
+                " moment."
+            )
         )
     if not isinstance(error, MENDABLE):
         raise error

@@ -1,5 +1,6 @@
 """Pages that compose, review and send a push."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 import falcon
@@ -11,6 +12,7 @@ from console.send.composed_pushes import ComposedPush, SentPush
 from console.send.draft_pages import body_of_draft
 from console.send.forms import body_of
 from console.send.page import SendingPage, is_again, problem_to_mend, replaced_draft, words_of_old_key
+from console.shell.error_words import FormProblem
 from console.shell.page import Page, go_to, unknown_app, visit_of
 from console.shell.visit import Visit
 from console.tasks.actions import may_cancel
@@ -25,6 +27,11 @@ ENDED_UNSENT = (
     DraftStatus.DRAFT_STATUS_EXPIRED,
 )
 """The states of drafts that nothing comes of any more, whose content may be written anew."""
+
+_MENDED = ("1", "-", "https://example.org", ">= 1", "a: b", "北京市")
+"""Texts one of which each field of the form takes, so that what is wrong with further fields can be found."""
+
+_MAX_PROBLEMS = 9
 
 NEW = {"is_notif": "1", "click_action": "1", "removable": "1", "audience": "filter", "when": "now", "period_unit": "h"}
 """What a new form has chosen."""
@@ -86,11 +93,41 @@ class ComposePage(SendingPage):
             self.show_form(request, response, app, self.form_again(visit, app, visit.form["body"]))
             return
         try:
-            apps = self.chosen(visit, app)
-            composed = self.site.composed_pushes.read(body_of(visit.form, apps, self.zones(visit)))
+            composed = self._read(visit, app, visit.form)
+        except CarillonError as error:
+            self.show_form(request, response, app, visit.form, self._problems(visit, app, error))
+            return
+        try:
             await self.show_review(request, response, app, composed)
         except CarillonError as error:
             self.show_form(request, response, app, visit.form, problem_to_mend(error, visit))
+
+    def _read(self, visit: Visit, app: App, form: Mapping[str, str]) -> ComposedPush:
+        return self.site.composed_pushes.read(body_of(form, self.chosen(visit, app), self.zones(visit)))
+
+    def _problems(self, visit: Visit, app: App, error: CarillonError) -> FormProblem:
+        """Return the problem of the form with its others: each is what is wrong once those before it are mended."""
+        first = problem = problem_to_mend(error, visit)
+        form, others = dict(visit.form), list[FormProblem]()
+        soon = datetime.fromtimestamp(self.site.clock.now_ms() / 1000 + 86_400, visit.zone).strftime("%Y-%m-%dT%H:%M")
+        while problem.field and len(others) < _MAX_PROBLEMS:
+            following = None
+            for mended in (*_MENDED, soon):
+                form[problem.field] = mended
+                try:
+                    self._read(visit, app, form)
+                except CarillonError as next_error:
+                    following = problem_to_mend(next_error, visit)
+                    if following.field != problem.field:
+                        break
+                else:
+                    following = None
+                    break
+            if following is None or following.field in ("", problem.field, *(each.field for each in (first, *others))):
+                break
+            others.append(problem := following)
+        first.others = others
+        return first
 
     async def _form_of_draft(self, request: Request, appkey: str, draft_id: str) -> dict[str, str]:
         """Return the form of a draft with a push of this app, which is a new push where the draft has ended unsent.

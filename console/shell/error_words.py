@@ -4,7 +4,7 @@ Programs get the text of the error.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from services.domain.channel_credentials.fields import CredentialField, CredentialsForm
@@ -189,17 +189,26 @@ def _of_other_forms(gettext: Callable[[str], str]) -> Mapping[str, list[FormFiel
 
 
 class FormProblem(str):
-    """The error of a refused form. `field` and `advice`: the form's field and the words beside it, or ""."""
+    """The error of a refused form. `field` and `advice`: the form's field and the words beside it, or "".
 
-    __slots__ = ("advice", "field")
+    `others`: the further problems of the form, each of a field of its own.
+    """
+
+    __slots__ = ("advice", "field", "others")
 
     field: str
     advice: str
+    others: Sequence["FormProblem"]
 
     def __new__(cls, text: str, field: str = "", advice: str = "") -> "FormProblem":
         problem = super().__new__(cls, text)
-        problem.field, problem.advice = field, advice
+        problem.field, problem.advice, problem.others = field, advice, ()
         return problem
+
+    @property
+    def all(self) -> Sequence["FormProblem"]:
+        """This problem and the others."""
+        return (self, *self.others)
 
 
 class Units(Protocol):

@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import time
 import unicodedata
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from zoneinfo import ZoneInfo
@@ -74,9 +74,9 @@ class Renderer:
     """A Jinja2 environment in which a name that is not given is an error.
 
     Every template has `visit`, `notice` and `shown_once`, the functions `static`, `path_of_push`, `devices_report`,
-    `advice_for`, `share_percent` and `_`, and the filters `moment`, `ago`, `duration`, `span`, `detail_line`,
-    `reason`, `service`, `audience`, `audience_of_push`, `audience_names`, `condition`, `device_had`, `visible`,
-    `number` and `share_of`.
+    `advice_for`, `problems_of`, `share_percent` and `_`, and the filters `moment`, `ago`, `duration`, `span`,
+    `detail_line`, `reason`, `service`, `audience`, `audience_of_push`, `audience_names`, `condition`, `device_had`,
+    `visible`, `number` and `share_of`.
     """
 
     def __init__(self, files: StaticFiles, clock: Clock) -> None:
@@ -99,6 +99,7 @@ class Renderer:
             "path_of_push": path_of_push,
             "devices_report": devices_report,
             "advice_for": _advice_for,
+            "problems_of": _problems_of,
             "share_percent": share_percent,
         }
         self._templates.filters |= {
@@ -149,9 +150,15 @@ def _in_language(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @pass_context
 def _advice_for(context: Context, field: str) -> str:
-    """Return what is wrong with a field of the form; "" if the page shows no problem, or a problem of another field."""
-    problem = context.get("problem")
-    return problem.advice if isinstance(problem, FormProblem) and problem.field == field else ""
+    """Return what is wrong with a field of the form; "" if the page shows no problem, or problems of other fields."""
+    return next((each.advice for each in _problems_of(context.get("problem")) if each.field == field), "")
+
+
+def _problems_of(problem: object) -> Sequence[FormProblem]:
+    """Return the problems that a page shows; those without a field have an empty one."""
+    if isinstance(problem, FormProblem):
+        return problem.all
+    return [FormProblem(str(problem))] if problem else []
 
 
 @pass_context

@@ -151,6 +151,23 @@ async def test_what_the_interface_refuses_is_refused_with_the_form_as_it_was(con
     assert await sent(console) == []
 
 
+async def test_a_refused_form_shows_all_its_errors_and_leads_to_their_fields(console: ConsoleInstallation) -> None:
+    appkey, sender = await sender_of(console, devices=1)
+    wrong = {"content": "", "tag": "one", "locate": "Mars", "activity_7": "often", "model": "brand", "qps": "-1"}
+    page, _ = await reviewed(sender, appkey, **wrong, when="at", send_at="2020-01-01T10:00")
+    assert (page.status_code, "7 fields must be corrected:" in text_of(page)) == (400, True), text_of(page)
+    links = re.findall(r'<li><a href="#f-([^"]+)">', page.text)
+    assert sorted(links) == sorted([*wrong, "send_at"])
+    for field in links:
+        assert re.search(rf'id="f-{field}"[^>]*aria-invalid="true"', page.text), field
+        assert f'id="e-{field}"' in page.text
+    assert re.findall(r'id="f-([^"]+)"[^>]* autofocus', page.text) == [links[0]]
+    one, _ = await reviewed(sender, appkey, content="Kept", tag="one")
+    assert re.search(r'role="alert"><a href="#f-tag">Numeric tags: Enter whole numbers, not one.</a>', one.text)
+    clean, _ = await reviewed(sender, appkey, content="Kept", stag="a")
+    assert (clean.status_code, "autofocus" in clean.text) == (200, False)
+
+
 async def test_while_targeting_is_away_nothing_is_sent_and_nothing_lost(console: ConsoleInstallation) -> None:
     appkey, sender = await sender_of(console, devices=1)
     _, hidden = await reviewed(sender, appkey, stag="sports & <news>", content="Kept")
