@@ -27,11 +27,15 @@ _TOPIC = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _VAPID = re.compile(r"vapid +(?=.*\bt=([^, ]+))(?=.*\bk=([^, ]+)).*", re.IGNORECASE)
 _CONTACT = re.compile(r"mailto:[^\s<>@]+@[^\s<>@]+\.[^\s<>@]+|https://[^\s<>]+")
 _MAX_VERIFIED = 1_000
+_FIRST_CODE_OF_NTFY = 10_000
 _POINT = 65
 
 
 class RefusedError(Exception):
-    """The service's refusal. `errno`: Mozilla's number, 0 for none. `reason`: Apple's word, "" for none."""
+    """The service's refusal.
+
+    `errno`: Mozilla's number, or ntfy's code, 0 for none. `reason`: Apple's word, "" for none.
+    """
 
     def __init__(self, status: int, errno: int = 0, reason: str = "") -> None:
         super().__init__(f"{status} {errno or reason}")
@@ -43,6 +47,8 @@ class RefusedError(Exception):
         """Return the JSON of the answer."""
         if self.reason:
             return msgspec.json.encode({"reason": self.reason})
+        if self.errno >= _FIRST_CODE_OF_NTFY:
+            return msgspec.json.encode({"code": self.errno, "http": self.status, "error": "by the simulator"})
         body = {"code": self.status, "errno": self.errno, "error": "Refused", "message": "by the simulator"}
         return msgspec.json.encode(body) if self.errno else b""
 

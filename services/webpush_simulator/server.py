@@ -21,7 +21,7 @@ from services.webpush_simulator.subscriptions import BrowserSubscription, Undecr
 RECEIVED_HISTORY = 10_000
 """Messages in memory; beyond it the oldest are dropped."""
 
-_SCRIPTED = re.compile(r"(once-)?(?:([1-5][0-9]{2})(?:-([0-9]{3}|[A-Za-z]+))?|([a-z_]+))\..*")
+_SCRIPTED = re.compile(r"(once-)?(?:([1-5][0-9]{2})(?:-([0-9]{3}|[0-9]{5}|[A-Za-z]+))?|([a-z_]+))\..*")
 
 
 class BrowserMessage(NamedTuple):
@@ -36,8 +36,9 @@ class WebPushSimulator:
     """Service that simulates a push service on `port` (0: any free port); `url` is valid once it is ready.
 
     The beginning of a subscription's token scripts the answers to its messages: `410-103.x` is answered 410 with
-    Mozilla's errno 103, `403-BadJwtToken.x` with Apple's reason, `cut.x` by the fault CUT; with `once-` before it only
-    the first one. While a subscription is `offline`, its messages are stored, one for each topic.
+    Mozilla's errno 103, `429-42901.x` with ntfy's code, `403-BadJwtToken.x` with Apple's reason, `cut.x` by the fault
+    CUT; with `once-` before it only the first one. While a subscription is `offline`, its messages are stored, one for
+    each topic.
 
     `takes_all`: it answers in the place of all push services, so it accepts what is right for subscriptions that it
     does not know; it cannot decrypt those.

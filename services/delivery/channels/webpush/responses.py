@@ -11,6 +11,7 @@ import msgspec
 
 from services.delivery.channels import (
     CircuitChange,
+    DelayDevice,
     Reaction,
     RecordFailed,
     RecordSent,
@@ -68,6 +69,9 @@ class AnswerAction(Enum):
     RENEW_TOKEN = auto()
     """The service does not accept the app's token: send once with a new one, then see `Refusals`."""
 
+    DELAY = auto()
+    """The service wants no messages for this subscription for a while."""
+
     RETRY = auto()
     """The service did not accept the message; it may later."""
 
@@ -85,6 +89,7 @@ class Handling(NamedTuple):
 _INVALID = Handling(AnswerAction.FAIL, alarm=True)
 _ENDED = Handling(AnswerAction.REMOVE)
 _REFUSED_TOKEN = Handling(AnswerAction.RENEW_TOKEN)
+_TOO_MANY = Handling(AnswerAction.DELAY)
 _NOT_NOW = Handling(AnswerAction.RETRY)
 _UNKNOWN = Handling(AnswerAction.REPEAT)
 
@@ -104,7 +109,7 @@ HANDLINGS: dict[tuple[int, str], Handling] = {
     (410, "errno 105"): _ENDED,
     (410, "errno 106"): _ENDED,
     (413, "errno 104"): Handling(AnswerAction.SHORTEN),
-    (429, "code 42901"): _NOT_NOW,  # ntfy's
+    (429, "code 42901"): _TOO_MANY,  # ntfy's
     (503, "errno 201"): _NOT_NOW,
     (503, "errno 202"): _NOT_NOW,
     (507, "code 50701"): _NOT_NOW,  # ntfy's: it has never seen a subscriber
@@ -121,7 +126,7 @@ _BY_STATUS: Mapping[int, Handling] = {
     410: _ENDED,
     413: Handling(AnswerAction.SHORTEN),
     425: _NOT_NOW,
-    429: _NOT_NOW,
+    429: _TOO_MANY,
     500: _UNKNOWN,
     502: _UNKNOWN,
     503: _NOT_NOW,
@@ -174,6 +179,8 @@ def react(answer: WebPushAnswer, history: RetryHistory, judge: Callable[[], Reac
             return Reaction(ResendOnce(RENEWED))
         case AnswerAction.RENEW_TOKEN:
             return judge()
+        case AnswerAction.DELAY:
+            return Reaction(DelayDevice(answer.retry_after_ms))
         case AnswerAction.RETRY | AnswerAction.REPEAT:
             return Reaction(RetryLater(answer.retry_after_ms, is_unknown=handling.action is AnswerAction.REPEAT))
         case _:

@@ -62,23 +62,34 @@ class _Origin:
         self.users = 0
         self._delayed_until_ms = 0
         self._apps_delayed_until_ms: dict[str, int] = {}
+        self._latest_delayed: dict[str, tuple[str, int]] = {}
         self.idle = IdleConnections()
 
     def is_unused(self, now_ms: int) -> bool:
         """Whether there is nothing to be kept of it."""
         self._apps_delayed_until_ms = {app: at for app, at in self._apps_delayed_until_ms.items() if at > now_ms}
-        return not (self.users or self.idle or self._apps_delayed_until_ms or self._delayed_until_ms > now_ms)
+        self._latest_delayed = {app: latest for app, latest in self._latest_delayed.items() if latest[1] > now_ms}
+        is_delayed = self._latest_delayed or self._apps_delayed_until_ms or self._delayed_until_ms > now_ms
+        return not (self.users or self.idle or is_delayed)
 
     def delayed_until_ms(self, app: str) -> int:
         """Return until when the service wants no requests of the app."""
         return max(self._delayed_until_ms, self._apps_delayed_until_ms.get(app, 0))
 
-    def note_delay(self, app: str, answer: WebPushAnswer, now_ms: int) -> None:
-        """Note an answer's Retry-After: a service that is overloaded wants no requests; one app may send too many."""
+    def note_delay(self, app: str, endpoint: str, answer: WebPushAnswer, now_ms: int) -> None:
+        """Note an answer's Retry-After.
+
+        503: the service is overloaded and wants no requests. 429 is about one subscription (RFC 8030, section 8.4),
+        which `react` delays; if a second one gets it meanwhile, the app sends too much.
+        """
+        until_ms = now_ms + answer.retry_after_ms
         if answer.retry_after_ms and answer.status == 503:
-            self._delayed_until_ms = now_ms + answer.retry_after_ms
+            self._delayed_until_ms = until_ms
         elif answer.retry_after_ms and answer.status == 429:
-            self._apps_delayed_until_ms[app] = now_ms + answer.retry_after_ms
+            latest, latest_until_ms = self._latest_delayed.get(app, (endpoint, 0))
+            if latest != endpoint and latest_until_ms > now_ms:
+                self._apps_delayed_until_ms[app] = until_ms
+            self._latest_delayed[app] = endpoint, until_ms
 
 
 class PushServices:
@@ -152,7 +163,7 @@ class PushServices:
             pending.answered(WebPushAnswer(503, "HTTP 503", until_ms - now_ms))
         else:
             answer = await self._post(pending.request, endpoint, origin, hosts, written)
-            origin.note_delay(app, answer, self._clock.now_ms())
+            origin.note_delay(app, pending.request.subscription.endpoint, answer, self._clock.now_ms())
             CHANNEL_ANSWERS.labels("webpush", label(answer)).inc()
             pending.answered(answer)
 

@@ -23,10 +23,12 @@ from protos.registry.v1.registry_pb2 import (
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.channels import Limits
+from services.delivery.channels.health import Alarms
 from services.delivery.channels.webpush.responses import HANDLINGS, LOCAL, AnswerAction
 from services.delivery.channels.webpush.service import WebPushService
-from services.domain.channel_credentials.webpush import public_key_of
+from services.domain.channel_credentials.webpush import open_web_push, public_key_of
 from services.domain.ids import event_id
+from services.domain.master_key import MasterKey
 from services.domain.recorded_reasons import FixedReason
 from services.domain.topics import DELIVERIES, DEVICE_COMMANDS, TOPICS, decode, device_key
 from services.log.port import NewRecord, Partition
@@ -38,6 +40,7 @@ from services.registry.settings import RegistrySettings
 from services.replica.peers import Peers
 from services.webpush_simulator.server import WebPushSimulator
 from services.webpush_simulator.subscriptions import BrowserSubscription
+from testkit.apns.keys import canaries, files_containing
 from testkit.delivery.gateway import report_columns
 from testkit.delivery.records import CLICKED, FAILED, PARTITIONS, RECEIVED, SENT, NumberedDevice, OutcomeRow
 from testkit.delivery.role import DeliveryHarness
@@ -159,7 +162,9 @@ async def web(delivery: DeliveryHarness) -> AsyncIterator[WebPushHarness]:
         yield harness
 
 
-async def test_a_message_reaches_an_absent_browser_after_the_grace_and_its_reports_count(web: WebPushHarness) -> None:
+async def test_a_message_reaches_an_absent_browser_after_the_grace_and_its_reports_count(
+    web: WebPushHarness, capfd: pytest.CaptureFixture[str]
+) -> None:
     delivery = web.delivery
     async with web.running():
         browser = await web.browser("a")
@@ -185,6 +190,12 @@ async def test_a_message_reaches_an_absent_browser_after_the_grace_and_its_repor
             OutcomeRow(msgid, browser.device, RECEIVED),
             OutcomeRow(msgid, browser.device, CLICKED),
         ]
+    opened = open_web_push(web.app, MasterKey(bytes(32)))
+    assert opened is not None
+    words = canaries(opened.key_pem)
+    said = "".join(capfd.readouterr())
+    assert not [word for word in words if word.decode() in said]
+    assert files_containing(delivery.directory, words) == []
 
 
 async def test_what_a_simulator_takes_stays_in_the_process_and_is_told(delivery: DeliveryHarness) -> None:
@@ -202,17 +213,20 @@ async def test_what_a_simulator_takes_stays_in_the_process_and_is_told(delivery:
         assert web.push_service.requests == 0
 
 
-DOCUMENTED = [key for key in HANDLINGS if key[0] != LOCAL and not key[1].startswith("code")]
+DOCUMENTED = [key for key in HANDLINGS if key[0] != LOCAL]
 
 
 @pytest.mark.parametrize(("status", "reason"), DOCUMENTED)
-async def test_what_follows_from_each_documented_answer(web: WebPushHarness, status: int, reason: str) -> None:
-    token = f"{status}-{reason.removeprefix('errno ')}.x"
+async def test_what_follows_from_each_documented_answer(
+    web: WebPushHarness, monkeypatch: pytest.MonkeyPatch, status: int, reason: str
+) -> None:
+    token, alarms = f"{status}-{reason.rpartition(' ')[2]}.x", []
     counter = CHANNEL_ANSWERS.labels("webpush", f"{status} {reason}")
     before = counter._value.get()
     async with web.running():
         browser = await web.browser(token)
         await web.delivery.advance(20)
+        monkeypatch.setattr(Alarms, "log", lambda _, appkey, *words: alarms.append((appkey, words[-1])))
         msgid = await web.send(browser, period_s=7200)
         row = {
             AnswerAction.FAIL: OutcomeRow(msgid, browser.device, RETURNED, reason),
@@ -227,6 +241,7 @@ async def test_what_follows_from_each_documented_answer(web: WebPushHarness, sta
             await web.advance_until(lambda: web.push_service.requests >= 2)
             assert await web.delivery.outcomes(FAILED, RETURNED, HANDED_OVER) == []
         assert counter._value.get() > before
+        assert alarms == ([(web.app.appkey, reason)] if HANDLINGS[status, reason].alarm else [])
         await web.wait_commands_applied()
         is_dead = HANDLINGS[status, reason].action is AnswerAction.REMOVE
         assert await web.dead() == ([(token, reason)] if is_dead else [])
@@ -272,6 +287,28 @@ async def test_a_service_that_asks_for_a_pause_gets_no_request_before_its_end(we
         await web.advance_until(lambda: len(web.push_service.received) == 2)
         await web.delivery.expect_outcomes(
             OutcomeRow(first, slow.device, HANDED_OVER), OutcomeRow(second, other.device, HANDED_OVER)
+        )
+
+
+async def test_a_subscription_that_gets_too_many_messages_delays_those_for_no_other_one(web: WebPushHarness) -> None:
+    web.push_service.retry_after = "120"
+    async with web.running():
+        slow, other = await web.browser("once-429-201.x"), await web.browser("other")
+        await web.delivery.advance(20)
+        first = await web.send(slow)
+        await web.advance_until(lambda: web.push_service.requests == 1)
+        later, second = await web.send(slow), await web.send(other)
+        await web.advance_until(lambda: len(web.push_service.received) == 1)
+        await web.delivery.expect_outcomes(OutcomeRow(second, other.device, HANDED_OVER))
+        for _ in range(10):
+            await web.delivery.advance(10)
+            await asyncio.sleep(0.002)
+        assert web.push_service.requests == 2
+        await web.advance_until(lambda: len(web.push_service.received) == 3)
+        await web.delivery.expect_outcomes(
+            OutcomeRow(first, slow.device, HANDED_OVER),
+            OutcomeRow(later, slow.device, HANDED_OVER),
+            OutcomeRow(second, other.device, HANDED_OVER),
         )
 
 

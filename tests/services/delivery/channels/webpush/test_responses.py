@@ -7,6 +7,7 @@ import pytest
 
 from services.delivery.channels import (
     CircuitChange,
+    DelayDevice,
     Reaction,
     RecordFailed,
     RecordSent,
@@ -73,8 +74,8 @@ ROWS: list[tuple[WebPushAnswer, Step, bool]] = [
     (plain(410), RemoveAddress(), False),
     (mozilla(413, 104), ResendOnce(SMALL), False),
     (plain(413), ResendOnce(SMALL), False),
-    (plain(429, retry_after="90"), RetryLater(90_000), False),
-    (ntfy(429, 42901), RetryLater(), False),
+    (plain(429, retry_after="90"), DelayDevice(90_000), False),
+    (ntfy(429, 42901), DelayDevice(), False),
     (mozilla(503, 201), RetryLater(), False),
     (plain(503, retry_after="Fri, 15 Jan 2027 08:01:00 GMT"), RetryLater(60_000), False),
     (mozilla(503, 202), RetryLater(), False),

@@ -188,17 +188,17 @@ async def test_what_is_not_sent() -> None:
 BUSY = b"HTTP/1.1 %d Busy\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n"
 
 
-@pytest.mark.parametrize(("status", "requests"), [(429, 2), (503, 1)])
+@pytest.mark.parametrize(("status", "requests"), [(429, 4), (503, 1)])
 async def test_a_pause_that_a_service_asks_of_an_app_is_no_other_apps(status: int, requests: int) -> None:
-    """429: the app sends too much. 503: the service wants no requests at all."""
+    """429 for two subscriptions: the app sends too much. 503: the service wants no requests at all."""
     service = RawService(BUSY % status)
     server = await asyncio.start_server(service.serve, "127.0.0.1", 0)
     clock = ManualClock(NOW_MS)
     services = PushServices(ReplacedConnector(lambda: server.sockets[0].getsockname()[:2]), clock)
     for credentials in (CREDENTIALS, new_credentials()):
         sender = WebPushSender(services, VapidHeaders(credentials, clock), AllowedHosts(), clock)
-        for _ in range(2):
-            answer = await answer_of(sender, pending())
+        for number in range(4):
+            answer = await answer_of(sender, pending(f"{ENDPOINT}{number}"))
             assert answer is not None
             assert answer.retry_after_ms == 60_000
     assert len(service.requests) == requests
@@ -207,6 +207,17 @@ async def test_a_pause_that_a_service_asks_of_an_app_is_no_other_apps(status: in
     assert len(service.requests) == requests + 1
     await services.close()
     server.close()
+
+
+async def test_a_pause_that_a_service_asks_of_one_subscription_is_no_other_ones() -> None:
+    service = RawService(BUSY % 429)
+    async with sender_to(service) as sender:
+        for _ in range(3):
+            assert await answer_of(sender, pending()) == WebPushAnswer(429, "HTTP 429", 60_000)
+        await answer_of(sender, pending(f"{ENDPOINT}b"))
+        assert len(service.requests) == 4
+        assert await answer_of(sender, pending(f"{ENDPOINT}c")) == WebPushAnswer(503, "HTTP 503", 60_000)
+        assert len(service.requests) == 4
 
 
 async def test_an_app_with_many_messages_takes_turns_with_another_one() -> None:
