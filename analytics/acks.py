@@ -89,7 +89,9 @@ _ENDS = "SELECT partition, max(_offset) + 1 FROM acks WHERE appkey = {appkey:Str
 
 
 class Receipt(NamedTuple):
-    """A row of `acks`; `visible_ms` is the latest receive time of it and of the receipts before it in its partition."""
+    """A row of `acks`. Pages are sorted by `visible_ms`: the latest receive time among this receipt and those that the
+    same query read before it in its partition.
+    """
 
     visible_ms: int
     partition: int

@@ -40,9 +40,9 @@ async def rebuild(settings: AnalyticsSettings, source: ReplaySource) -> str:
 
 
 async def fill(settings: AnalyticsSettings, directory: Path, source: ReplaySource) -> str:
-    """Fill a separate store up to the ends with the partitions of all instances; return its digest.
+    """Fill a separate store from the log up to `source.ends`, as if one instance had all partitions; return its digest.
 
-    With chdb the store is in the directory; on a server it is the database with the suffix `_past`, emptied before.
+    With chdb the store is in the directory; on a server it is the database with the suffix `_past`. It is emptied.
     """
     settings = msgspec.structs.replace(settings, shard=0, shards=1)
     clickhouse = ClickHouse(settings.clickhouse_url, directory / "chdb", f"{connect(settings).database}{PAST}")

@@ -48,7 +48,9 @@ def archive(as_json: bool) -> None:
 
 
 def retention_ms(settings: EdgeSettings) -> int:
-    """Return how long records stay in the log, ms: longer than the longest time to live of a push."""
+    """Return how many milliseconds records stay in the log: CARILLON_LOG_DAYS, or some days more than the longest time
+    to live of a push, if that is longer.
+    """
     return max(settings.log_days, settings.v2_max_period_s // 86_400 + _SPARE_DAYS) * DAY_MS
 
 

@@ -1,4 +1,4 @@
-"""Statistics as a table with named numbers, and the page that answers the question behind each number."""
+"""Statistics as a table with named numbers, and for each number the path of the page that shows its details."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

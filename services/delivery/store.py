@@ -132,8 +132,9 @@ _BLOB_BYTES = 100
 
 
 class Snapshots:
-    """The first service of the role: saves snapshots, as owner and as standby, the last one when all others have ended.
+    """Saves snapshots, as owner and as standby.
 
+    It starts before the services that change the state, so it stops after them, and then saves the last one.
     A state that is just being built from the log is not saved.
     """
 

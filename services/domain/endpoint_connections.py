@@ -10,7 +10,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from services.domain.push_endpoints import AllowedHosts, Endpoint, EndpointRefusedError, public_addresses
 from services.errors import UnavailableError
@@ -38,6 +38,18 @@ class SystemResolver:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class Connector(Protocol):
+    """Opens connections to the hosts of endpoints."""
+
+    async def connect(
+        self, endpoint: Endpoint, hosts: AllowedHosts, protocol: Callable[[], ProtocolT]
+    ) -> tuple[asyncio.Transport, ProtocolT]:
+        """Connect to the endpoint's host. EndpointRefusedError: the host is not allowed. UnavailableError: no
+        connection.
+        """
+        ...
 
 
 class ReplacedConnector:

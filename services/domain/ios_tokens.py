@@ -24,8 +24,9 @@ def ios_token(given: str, at: str) -> str:
 
 
 def ios_tokens(given: list[str]) -> list[str]:
-    """Return each entry of a list as `ios_token` does. An entry that is no iOS token stays invalid: no device has it.
+    """Return the entries in lower case, without angle brackets and spaces.
 
+    None is refused: no device has the result of an entry that is not an iOS token.
     The entries are translated as one text, which is faster for long lists than a call for each.
     """
     tokens = "\0".join(given).translate(_PRINTED).lower().split("\0")

@@ -188,7 +188,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             ) from None
 
     def client_addresses(self) -> ClientAddresses:
-        """Return the finder of clients' addresses, which believes the trusted proxies. SettingsError: no networks."""
+        """Return the finder of clients' addresses, which believes the trusted proxies.
+
+        SettingsError: an entry of TRUSTED_PROXIES is neither an IP network nor an address.
+        """
         texts = self.trusted_proxies.split(",") if self.trusted_proxies else ()
         try:
             return ClientAddresses(Networks.parse(texts, f"{PREFIX}TRUSTED_PROXIES is {self.trusted_proxies!r}"))

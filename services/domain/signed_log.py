@@ -88,7 +88,9 @@ class SignedLog(DelegatingLog):
         return self.checked(record)
 
     def checked(self, record: Record) -> Record:
-        """Return the record, or an empty one in its place where its signature is missing or wrong."""
+        """Return the record; with an empty value where its signature is wrong, or is missing behind the first signed
+        record of its topic.
+        """
         if not self._checks(record.topic):
             return record
         try:

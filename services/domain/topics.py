@@ -132,7 +132,9 @@ def decode(record: Record) -> Any:
 
 
 def archived_partitions(partitions: int) -> list[Partition]:
-    """Return the partitions whose old records go to the archive. `partitions`: the installation's number."""
+    """Return the partitions whose old records go to the archive. `partitions`: how many the
+    installation gives to each topic that is not `single`.
+    """
     return [
         Partition(topic.name, number)
         for topic in TOPICS.values()

@@ -1,4 +1,6 @@
-"""Push frames: the JSON of a message, encoded once for all connections that get it."""
+"""Push frames, whose JSON is encoded once for all connections that get the message; and bursts: broadcasts that wait
+for the same connections and are written to each of them together.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence

@@ -93,7 +93,9 @@ class ChangeTable:
         self._rows = store.rows
 
     def note(self, partition: int, revision: int, change: AttributeChange) -> bool:
-        """Store a change; return False, and store nothing, if it or a later one of the partition was read."""
+        """Store a change; return False, and store nothing, if this change or a later one of the partition was already
+        read in `sessions`.
+        """
         row = self._rows.execute("SELECT revision FROM seen_changes WHERE partition = ?", (partition,)).fetchone()
         if row and row[0] >= revision:
             return False
@@ -359,9 +361,10 @@ class AliasTable:
         )
 
     def note_activity(self, partition: int, events: Iterable[SessionEvent]) -> None:
-        """Store the time of each device's latest activity; times may come in any order, also before the device.
+        """Store the time of each device's latest activity, also of a device whose record was not read yet.
 
-        A stored time more than a day after the event's was a wrong clock's, and is replaced.
+        An earlier time changes nothing, unless the stored one is more than a day ahead of it: that is taken for the
+        time of a wrong clock, and replaced.
         """
         self._rows.executemany(
             "INSERT INTO members VALUES (?, ?, ?, ?, NULL, NULL, 0, NULL, NULL, 0) ON CONFLICT DO UPDATE SET"

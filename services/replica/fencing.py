@@ -36,11 +36,11 @@ class SupersededError(CarillonError):
 
 
 class Fencing:
-    """The epochs under which one follower owns partitions, and the offsets up to which it knows them.
+    """The epochs under which one follower owns partitions, and the offset in each before which it knows all records.
 
-    `epochs` holds the highest epochs that the follower has read, and changes in the follower's thread. Methods are
-    called from the event loop, `epoch` from both. `on_impossible` is called with each record behind the known ends that
-    no owner can have written.
+    `epochs` holds the highest epochs that the follower has read, and changes in the follower's thread. All methods are
+    called from the event loop; `epoch` also from the follower's thread. `on_impossible` is called with each record
+    behind the known ends that no owner can have written.
     """
 
     def __init__(

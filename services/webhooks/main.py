@@ -8,7 +8,7 @@ from pathlib import Path
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from protos.webhooks.v1.webhooks_pb2_grpc import add_WebhooksServiceServicer_to_server
 from services.domain.accounts import AccountDirectory
-from services.domain.endpoint_connections import EndpointConnector, SystemResolver
+from services.domain.endpoint_connections import Connector, EndpointConnector, SystemResolver
 from services.domain.events import SOURCES
 from services.domain.master_key import KeyPurpose
 from services.domain.push_endpoints import webhook_hosts
@@ -18,7 +18,7 @@ from services.process.runner import Service
 from services.replica.positions import PositionsServicer
 from services.webhooks.push_ends import PushEnds, snapshot_file
 from services.webhooks.push_labels import PushLabels, labels_file
-from services.webhooks.receivers import Connector, Receiver
+from services.webhooks.receivers import Receiver
 from services.webhooks.server import WebhooksServicer
 from services.webhooks.service import WebhookService
 from services.webhooks.settings import ROLE_NAME, WebhooksSettings

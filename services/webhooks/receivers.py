@@ -1,11 +1,11 @@
 """One receiver of a webhook: its connection, and what its answers mean."""
 
-import asyncio
 import re
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 from protos.registry.v1.apps_pb2 import WebhookForm
+from services.domain.endpoint_connections import Connector
 from services.domain.push_endpoints import AllowedHosts, Endpoint, EndpointRefusedError, parse_endpoint
 from services.errors import UnavailableError
 from services.net.http.client import HttpAnswer, HttpConnection, NoAnswerError
@@ -14,16 +14,6 @@ from services.webhooks.requests import refused_by_chat
 GONE = 410
 MAX_RETRY_AFTER_MS = 3_600_000
 _SECONDS = re.compile(r"[0-9]{1,9}")
-
-ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
-
-
-class Connector(Protocol):
-    async def connect(
-        self, endpoint: Endpoint, hosts: AllowedHosts, protocol: Callable[[], ProtocolT]
-    ) -> tuple[asyncio.Transport, ProtocolT]:
-        """Connect to the endpoint's host. EndpointRefusedError: it is not called. UnavailableError: no connection."""
-        ...
 
 
 class Answer(NamedTuple):

@@ -144,9 +144,9 @@ def _remove(targets: Targets, number: int, msgid: int) -> bool:
 
 
 def listed_targets(send: SendPush, wanted: Collection[int] | None = None) -> dict[int, Targets]:
-    """Return the targets of a push to listed devices by partition, of all or of the wanted partitions.
+    """Return the targets by partition of a push to listed devices; with `wanted`, only those in these partitions.
 
-    Repeated entries count once. ValueError: the columns have different lengths.
+    Repeated devices count once. ValueError: the columns of `send.audience.devices` differ in length.
     """
     devices = send.audience.devices
     partitions, numbers, offsets = devices.partitions, devices.numbers, devices.id_offsets

@@ -50,7 +50,7 @@ class RecentRecords:
         self._order: deque[tuple[_Run, int]] = deque()
 
     def add(self, records: Iterable[Record]) -> None:
-        """Add records that were just appended; those of one partition are contiguous."""
+        """Add records that were just appended. In each partition their offsets follow the cached ones without a gap."""
         for record in records:
             run = self._runs.get(Partition(record.topic, record.partition))
             if run is None:

@@ -167,8 +167,9 @@ def _closing(send: Any) -> Any:
 
 
 def readiness(stage: Stage, problems: Mapping[str, str], shared: Collection[str] = ()) -> tuple[int, str, bytes]:
-    """Return the answer of /healthz, with the problems: 200 if the stage is `ready` and all problems are `shared`, else
-    503.
+    """Return status, media type and body of /healthz: 200 if the stage is `ready` and no problem is this process's own,
+    else 503. The body of a `ready` stage names the problems. `shared`: those that every process has, such as a log
+    that is away.
     """
     if stage != "ready":
         return 503, _JSON, b'{"status":"%s"}' % stage.encode()

@@ -7,7 +7,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias
 
 from services.delivery.channels import PendingRequest
 from services.delivery.channels.health import UnreachableServices
@@ -22,6 +22,7 @@ from services.delivery.channels.webpush.responses import (
     parse_answer,
 )
 from services.delivery.channels.webpush.vapid import VapidHeaders
+from services.domain.endpoint_connections import Connector
 from services.domain.push_endpoints import AllowedHosts, Endpoint, EndpointRefusedError, parse_endpoint
 from services.errors import UnavailableError
 from services.net.fairness import FairSemaphore
@@ -37,18 +38,6 @@ IDLE_S = 20.0
 """Time without a request after which a connection is closed; services keep theirs for longer."""
 
 PendingWebPush: TypeAlias = PendingRequest[WebPushRequest, WebPushAnswer]
-ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
-
-
-class Connector(Protocol):
-    async def connect(
-        self, endpoint: Endpoint, hosts: AllowedHosts, protocol: Callable[[], ProtocolT]
-    ) -> tuple[asyncio.Transport, ProtocolT]:
-        """Connect to the endpoint's host.
-
-        EndpointRefusedError: the endpoint must not be called. UnavailableError: no connection.
-        """
-        ...
 
 
 class _Origin:
