@@ -69,6 +69,7 @@ def console_app(
         audiences=Audiences(context.peers, settings.partitions, resolver, random.SystemRandom()),
         tasks=TaskCalls(writer, context.peers, settings.partitions),
         broadcasts=BroadcastCancel(writer, context.peers),
+        files=files,
         sessions=sessions,
         second_factors=second_factors,
         languages=languages,

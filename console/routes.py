@@ -10,7 +10,7 @@ from console.account.log_in import LinkPage, LogInPage, LogOutPage
 from console.account.pages import AccountPage, PasswordPage, SecondFactorPage, SessionsPage
 from console.account.provider import RETURN_PATH, BackChannelPage, ProviderLogInPage, ProviderReturnPage
 from console.apps.pages import AppPage, AppSettingsPage, AppsPage, EndOldSecretPage, NewAppPage, PausePage, SecretPage
-from console.apps.phone import PhonePage
+from console.apps.phone import WORKER_PATH, PhonePage, PhoneWorker
 from console.audit.pages import AuditFile, AuditPage
 from console.calls import accesses_of_calls
 from console.devices.export import PersonFile
@@ -89,6 +89,7 @@ ROUTES: Mapping[str, Route] = {
     ),
     "/apps/{appkey}": Route(AppPage, of_app(Action.VIEW)),
     "/apps/{appkey}/phone": Route(PhonePage, of_app(Action.SEND)),
+    WORKER_PATH: Route(PhoneWorker, of_app(Action.SEND)),
     "/apps/{appkey}/pause": Route(PausePage, post=of_app(Action.PAUSE)),
     "/apps/{appkey}/settings": Route(AppSettingsPage, of_app(Action.CHANGE_APP), of_app(Action.CHANGE_APP)),
     "/apps/{appkey}/secret/end": Route(EndOldSecretPage, post=of_app(Action.CHANGE_APP)),

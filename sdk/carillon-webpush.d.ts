@@ -24,6 +24,8 @@ export interface WebPush {
   clearBadge(): Promise<void>;
   /** How a push is shown: title and options of the notification. A site may replace it in its service worker. */
   notification: (push: Push) => [string, NotificationOptions];
+  /** The name of the IndexedDB database. A site of several apps gives each its own, in its service worker and pages. */
+  database: string;
 }
 
 declare global {

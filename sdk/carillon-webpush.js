@@ -17,7 +17,7 @@
   let opened = null;
 
   const database = () => (opened ??= new Promise((resolve, reject) => {
-    const request = indexedDB.open("carillon", 1);
+    const request = indexedDB.open(api.database, 1);
     request.onupgradeneeded = () => request.result.createObjectStore("values");
     request.onsuccess = () => {
       request.result.onversionchange = request.result.onclose = () => (request.result.close(), (opened = null));
@@ -158,7 +158,8 @@
   /** How a push is shown; a site may replace it. @param {Push} push @returns {[string, NotificationOptions]} */
   const notification = (push) => [push.title ?? "", { body: push.content, silent: push.sound === false }];
 
-  const api = { subscribe, unsubscribe, takePushes, isFirst, clearBadge, notification };
+  // `database`: the name of the IndexedDB database; a site of several apps gives each its own, in worker and pages.
+  const api = { database: "carillon", subscribe, unsubscribe, takePushes, isFirst, clearBadge, notification };
   Object.assign(globalThis, { CarillonWebPush: api });
   if (!isWorker) return;
 
@@ -228,9 +229,10 @@
   const open = async (/** @type {Push} */ push) => {
     const { action, param } = push.click ?? {};
     if (action === 2 && /^https?:\/\//i.test(String(param))) return worker.clients.openWindow(param);
-    const [page] = await worker.clients.matchAll({ type: "window", includeUncontrolled: true });
-    if (page) return page.focus();
-    return worker.clients.openWindow((await read("device"))?.home ?? worker.registration.scope);
+    const home = (await read("device"))?.home ?? worker.registration.scope;
+    const pages = await worker.clients.matchAll({ type: "window", includeUncontrolled: true });
+    const page = pages.find((/** @type {WindowClient} */ { url }) => url === home) ?? pages[0];
+    return page ? page.focus() : worker.clients.openWindow(home);
   };
 
   worker.addEventListener("pushsubscriptionchange", (event) => {

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 ROOT = Path(__file__).resolve().parent.parent
 DIRECTORY = Path("console/static/packages")
-_SDK = Path("sdk/carillon-device.js")
+_SDK = (Path("sdk/carillon-device.js"), Path("sdk/carillon-webpush.js"))
 _STATE = "versions.json"
 _TIMEOUT_S = 120
 
@@ -35,7 +35,8 @@ def fetch(root: Path = ROOT, out: TextIO = sys.stderr) -> None:
     wanted = json.loads((root / "setup" / "browser_files.json").read_text())
     directory = root / DIRECTORY
     directory.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(root / _SDK, directory / _SDK.name)
+    for file in _SDK:
+        shutil.copyfile(root / file, directory / file.name)
     state = directory / _STATE
     if state.exists() and json.loads(state.read_text()) == wanted:
         return

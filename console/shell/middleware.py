@@ -28,16 +28,16 @@ from services.net.fairness import FairSemaphore, Slot
 POLICY_HEADER = "Content-Security-Policy"
 
 
-def content_security_policy(socket_url: str = "") -> str:
-    """Return the policy: no inline script or style, and nothing of another host but WebSockets to `socket_url`."""
-    sockets = urlsplit(socket_url)
+def content_security_policy(*urls: str) -> str:
+    """Return the policy: no inline script or style, and nothing of another host but connections to those of `urls`."""
+    origins = (f" {url.scheme}://{url.netloc}" for url in map(urlsplit, urls))
     return "; ".join(
         (
             "default-src 'none'",
             "script-src 'self'",
             "style-src 'self'",
             "img-src 'self' data:",
-            f"connect-src 'self' {sockets.scheme}://{sockets.netloc}" if socket_url else "connect-src 'self'",
+            f"connect-src 'self'{''.join(origins)}",
             "form-action 'self'",
             "base-uri 'none'",
             "frame-ancestors 'none'",

@@ -18,6 +18,7 @@ from console.shell.feeds import Feeds
 from console.shell.languages import Languages
 from console.shell.renderer import SlicedRenderer, Template
 from console.shell.sessions import Sessions
+from console.shell.static_files import StaticFiles
 from console.shell.visit import Visit
 from protos.accounts.v1.accounts_pb2 import Team
 from protos.registry.v1.apps_pb2 import App
@@ -35,6 +36,7 @@ class Site(Backend):
     `provider`, `provider_sessions` and `provider_name` are those of the OpenID Connect provider, if there is one.
     """
 
+    files: StaticFiles
     sessions: Sessions
     second_factors: SecondFactors
     languages: Languages

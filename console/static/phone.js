@@ -1,6 +1,7 @@
 // The virtual phone: a device of the SDK that shows its pushes as a phone does.
 
 import { Device } from "./carillon-device.js";
+import * as webPush from "./phone-subscription.js";
 
 const MAX_NOTIFICATIONS = 50;
 const MAX_EVENTS = 200;
@@ -9,7 +10,6 @@ const root = at("phone");
 const { url, appkey } = root.dataset;
 const texts = JSON.parse(root.dataset.texts);
 const NOTIFICATIONS_KEY = `carillon-notifications-${appkey}`;
-const DEVICE_KEY = `carillon-phone-${appkey}`;
 
 let device = null;
 let notifications = JSON.parse(sessionStorage.getItem(NOTIFICATIONS_KEY) ?? "[]");
@@ -40,7 +40,8 @@ function report(event, msgid) {
 
 // --- pushes
 
-function onPush(push) {
+async function onPush(push) {
+  if (!(await webPush.isFirst(push))) return;
   if (push.badge !== undefined) showBadge(push.badge === -1 ? badge + 1 : push.badge);
   if (!push.is_notif) {
     note("passed", push);
@@ -89,6 +90,7 @@ function onEvent(event) {
       note(event.new ? "registered" : "connected");
       showState("online");
       at("token").textContent = event.token;
+      showSubscription();
       showDevice().catch(() => {});
       break;
     case "disconnected":
@@ -102,7 +104,8 @@ function onEvent(event) {
 }
 
 async function goOnline() {
-  device = new Device(url, appkey, { storage: sessionStorage, storageKey: DEVICE_KEY, onPush, onEvent });
+  const { storage, key: storageKey } = webPush.phone;
+  device = new Device(url, appkey, { storage, storageKey, onPush, onEvent });
   showState("connecting");
   at("go-online").hidden = true;
   at("go-offline").hidden = false;
@@ -117,9 +120,32 @@ async function goOffline() {
 }
 
 async function takeNewPhone() {
+  if (webPush.isSubscribed()) await webPush.unsubscribe(device).catch(() => {}); // the old phone may be gone
   await device.close();
-  for (const key of [DEVICE_KEY, NOTIFICATIONS_KEY]) sessionStorage.removeItem(key);
+  webPush.phone.storage.removeItem(webPush.phone.key);
+  sessionStorage.removeItem(NOTIFICATIONS_KEY);
   location.reload();
+}
+
+// --- Web Push
+
+function showSubscription(error) {
+  if (!webPush.isPossible()) return;
+  const problem = error ? "failed" : webPush.obstacle();
+  const subscribed = webPush.isSubscribed();
+  const name = problem ?? (subscribed ? "on" : "off");
+  at("web-push").dataset.state = name;
+  at("web-push-state").textContent = text(`web_push_${name}`, { origin: location.origin, reason: error?.message });
+  at("subscribe").hidden = subscribed || (problem !== undefined && problem !== "failed");
+  at("unsubscribe").hidden = !subscribed;
+}
+
+/** Does what a button or the start asks for, and shows what came of it. */
+async function changeSubscription(change) {
+  for (const name of ["subscribe", "unsubscribe"]) at(name).disabled = true;
+  const error = await change(device).then(() => null, (failure) => failure);
+  for (const name of ["subscribe", "unsubscribe"]) at(name).disabled = false;
+  showSubscription(error);
 }
 
 // --- the device's alias and tags
@@ -169,4 +195,13 @@ const showTime = () => {
 setInterval(showTime, 10_000);
 showTime();
 showNotifications();
+await webPush.takeSubscribed();
 goOnline();
+if (webPush.isPossible()) {
+  at("subscribe").addEventListener("click", () => changeSubscription(webPush.subscribe));
+  at("unsubscribe").addEventListener("click", () => changeSubscription(webPush.unsubscribe));
+}
+if (webPush.isSubscribed()) {
+  await webPush.onWorkerPush((push) => note("passed", push));
+  if (webPush.isPossible() && !webPush.obstacle()) await changeSubscription(webPush.renew);
+}

@@ -38,6 +38,7 @@ ALLOWED = {
     ("POST", "/apps/new"): ADMINISTRATOR,
     ("GET", "/apps/{appkey}"): MEMBERS,
     ("GET", "/apps/{appkey}/phone"): SENDERS,
+    ("GET", "/apps/{appkey}/phone/worker"): SENDERS,
     ("POST", "/apps/{appkey}/pause"): HEADS | {"approver"},
     ("GET", "/apps/{appkey}/settings"): HEADS,
     ("POST", "/apps/{appkey}/settings"): HEADS,
