@@ -1,7 +1,7 @@
 // Draws the numbers of a figure as lines, in the colours of the page: over days, or over a time in a unit.
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const COLOURS = ["--accent", "--good", "--warn", "--muted", "--bad"];
+const COLOURS = ["--accent", "--good", "--warn", "--muted", "--bad", "--violet", "--teal", "--magenta"];
 const DASHES = [[], [10, 5], [3, 4], [12, 4, 3, 4], [6, 3]]; // lines differ without their colours too
 const WHOLE = [...Array(12).keys()].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power));
 const HEIGHT = 280;

@@ -161,9 +161,10 @@ async def test_a_refused_form_shows_all_its_errors_and_leads_to_their_fields(con
     for field in links:
         assert re.search(rf'id="f-{field}"[^>]*aria-invalid="true"', page.text), field
         assert f'id="e-{field}"' in page.text
-    assert re.findall(r'id="f-([^"]+)"[^>]* autofocus', page.text) == [links[0]]
+    assert re.findall(r"<[^>]* autofocus", page.text) == ['<div class="alert bad" role="alert" tabindex="-1" autofocus']
     one, _ = await reviewed(sender, appkey, content="Kept", tag="one")
     assert re.search(r'role="alert"><a href="#f-tag">Numeric tags: Enter whole numbers, not one.</a>', one.text)
+    assert re.findall(r'id="f-([^"]+)"[^>]* autofocus', one.text) == ["tag"]
     clean, _ = await reviewed(sender, appkey, content="Kept", stag="a")
     assert (clean.status_code, "autofocus" in clean.text) == (200, False)
 

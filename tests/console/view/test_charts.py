@@ -40,10 +40,11 @@ async def test_lines_of_a_chart_differ_and_its_axis_counts_whole_devices(console
         lines, label, ticks = await page.evaluate(
             """() => {
               const [chart] = drawn.values();
-              return [chart.series.slice(1).map((line) => `${line.stroke()} ${line.dash}`),
+              return [chart.series.slice(1).map((line) => [line.stroke(), `${line.dash}`]),
                 chart.axes[1].label, chart.axes[1]._splits];
             }"""
         )
-        assert len(set(lines)) == len(lines) == 8
+        assert len({stroke for stroke, _ in lines}) == len(lines) == 8
+        assert len({dash for _, dash in lines}) > 1
         assert label == "Devices"
         assert all(tick == int(tick) for tick in ticks)
