@@ -48,6 +48,10 @@ class Point(StrEnum):
     SEGMENT_NAMED = "segment-named"  # the old records are in the archive and in the log
     SEGMENT_PARTLY_TRIMMED = "segment-partly-trimmed"  # one of several steps has removed old records from the log
     SEGMENT_TRIMMED = "segment-trimmed"  # the old records are in the archive alone
+    KEYS_PUNCTURED = "keys-punctured"  # a key is to be destroyed, and is on the disk
+    KEYS_WRITTEN = "keys-written"  # a file of keys is written beside the one that it replaces
+    KEYS_REPLACED = "keys-replaced"  # the block without the key is on the disk, the root above it may be
+    KEYS_FORGOTTEN = "keys-forgotten"  # nothing on the disk gives the key any more
     COMMAND_CHECKED = "command-checked"  # a command is checked, and not appended
     COMMAND_APPENDED = "command-appended"  # the command is in the log, the caller has no answer
 
