@@ -15,7 +15,10 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.apps import APPS_PARTITION, AppDirectory, fingerprint_key
 from services.domain.ids import RecordStamp
 from services.domain.master_key import KeyChain, KeyPurpose, Keys, create_master, load_keys
+from services.domain.person_keys import KeyFiles, KeyRing
 from services.domain.role import RoleContext
+from services.domain.sealed_log import SealedLog
+from services.domain.sealing import Sealer
 from services.domain.settings import PREFIX, Settings, addresses
 from services.domain.signed_log import SignedLog, holds_signed
 from services.domain.signing_keys import SIGNERS, SigningKeys, load_signing_keys
@@ -231,15 +234,17 @@ async def _signing(settings: Settings, role: str | None, reads_master: bool, log
             f"the role {role} has signed its records in the log, and this process has no key for further ones: set"
             f" CARILLON_SIGNING_KEY_FILE to what `carillon keys export --{role}-signing-key` writes"
         )
-    return partial(signed_log, settings, keys)
+    return partial(log_with_keys, settings, keys)
 
 
-def signed_log(settings: Settings, keys: SigningKeys, log: Log) -> Log:
-    """Return the log, wrapped so that it signs and checks records if the process has keys for that."""
-    if not keys.private and not keys.public:
-        return log
-    refused = DeadLetters(settings.data / "dead-letters" / "signatures.jsonl", "signatures", limit=sys.maxsize)
-    return SignedLog(log, keys.private, keys.public, refused.add)
+def log_with_keys(settings: Settings, keys: SigningKeys, log: Log) -> Log:
+    """Return the log as roles use it: it signs, checks and opens records, as far as there are keys for that."""
+    if keys.private or keys.public:
+        refused = DeadLetters(settings.data / "dead-letters" / "signatures.jsonl", "signatures", limit=sys.maxsize)
+        log = SignedLog(log, keys.private, keys.public, refused.add)
+    if (persons := settings.data / "keys" / "persons").is_dir():
+        log = SealedLog(log, Sealer(KeyRing(KeyFiles(persons, read_only=True))), seals=False)
+    return log
 
 
 async def _create_first_master(settings: Settings, log: Log) -> None:

@@ -211,7 +211,7 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     },
     "runtime.v1.InstanceFact": {Sort.NEITHER: "instance"},
     "runtime.v1.MessageIdClaim": {Sort.NEITHER: "from_s until_s"},
-    "runtime.v1.Meta": {Sort.NEITHER: "event_id time_ms writer cause_index epoch sequence signature"},
+    "runtime.v1.Meta": {Sort.NEITHER: "event_id time_ms writer cause_index epoch sequence signature sealed"},
     "runtime.v1.NonceClaim": {Sort.NEITHER: "nonce time_s app"},
     "runtime.v1.Origin": {
         Sort.NETWORK: "address",

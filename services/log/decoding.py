@@ -2,14 +2,28 @@
 
 from typing import Any
 
-from google.protobuf.message import Message
-
-from services.log.port import Record
+from services.log.port import Path, Record
 from services.log.topics import Topics
 
 
 def decode(topics: Topics, record: Record) -> Any:
     """Return the record's envelope. DecodeError: the value is not a message of the topic's type."""
-    message: Message = topics[record.topic].envelope()
+    message: Any = topics[record.topic].envelope()
     message.ParseFromString(record.value)
+    for path, content in record.opened:
+        _merge(message, path, content)
+    if record.opened:
+        message.meta.ClearField("sealed")
     return message
+
+
+def _merge(message: Any, path: Path, content: bytes) -> None:
+    """Merge what was sealed of a part of a message into it."""
+    for number, index in path:
+        field = message.DESCRIPTOR.fields_by_number[number]
+        inner = getattr(message, field.name)
+        if field.message_type is None:
+            inner[index] = content.decode()
+            return
+        message = inner[index] if field.is_repeated else inner
+    message.MergeFromString(content)

@@ -87,6 +87,9 @@ class PointInTimeLog:
             raise ConflictError("nothing can be appended to the past")
         return await self._other.append(new_records)
 
+    def stored(self, new_records: Sequence[NewRecord]) -> Sequence[NewRecord]:
+        return self._other.stored(new_records)
+
     async def check_writable(self) -> None:
         await self._log.check_writable()
 

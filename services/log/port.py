@@ -10,7 +10,7 @@ last one of a key, so offsets may have gaps.
 import asyncio
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from services.errors import BusyError, ConflictError, InputError, UnavailableError
 from services.log.topics import Topics
@@ -24,14 +24,22 @@ class Partition(NamedTuple):
     number: int
 
 
+Path: TypeAlias = tuple[tuple[int, int], ...]
+"""The way to a part of an envelope: the number of each field, and the index in a repeated one."""
+
+OpenedPart: TypeAlias = tuple[Path, bytes]
+"""What was sealed of a part of an envelope: fields of the message that the path leads to, or the string."""
+
+
 class Record(NamedTuple):
-    """One record as read."""
+    """One record as read. `opened` are its sealed values, as far as the reader has their keys."""
 
     topic: str
     partition: int
     offset: int
     key: bytes
     value: bytes
+    opened: tuple[OpenedPart, ...] = ()
 
 
 class NewRecord(NamedTuple):
@@ -126,6 +134,13 @@ class Log(Protocol):
         appended, so a caller repeats with the same event ids. BusyError: too many bytes wait already, nothing was
         appended. InputError: a record is not valid, nothing was appended. UnavailableError: the log cannot be
         written within its time-out, or was closed. Cancelling the call does not stop the append.
+        """
+        ...
+
+    def stored(self, new_records: Sequence[NewRecord]) -> Sequence[NewRecord]:
+        """Return the records as `append` stores them, but for signatures behind them; it takes these as they are.
+
+        A state that applies its own facts before they are appended marks these: RecordMark is of what the log holds.
         """
         ...
 
@@ -306,6 +321,9 @@ class DelegatingLog:
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
         return await self._log.append(new_records)
+
+    def stored(self, new_records: Sequence[NewRecord]) -> Sequence[NewRecord]:
+        return self._log.stored(new_records)
 
     async def open(self, starts: Mapping[Partition, int]) -> Reader:
         return await self._log.open(starts)

@@ -64,8 +64,12 @@ class RecordProcessor:
         own_topics: frozenset[str],
         epochs: Epochs,
         epoch_of: Callable[[Partition], int],
+        stored: Callable[[Sequence[NewRecord]], Sequence[NewRecord]],
     ) -> None:
-        """`epochs`: those read so far. `epoch_of` returns the epoch of the facts that are written to a partition."""
+        """`epochs`: those read so far. `epoch_of` returns the epoch of the facts that are written to a partition.
+
+        `stored` is that of the log.
+        """
         self._role = role
         self._topics = topics
         self._decider = decider
@@ -75,6 +79,7 @@ class RecordProcessor:
         self._own_topics = own_topics
         self._epochs = epochs
         self._epoch_of = epoch_of
+        self._stored = stored
 
     def apply_and_decide(self, record: Record) -> list[NewRecord]:
         """Return the records to append for the facts that were decided. Facts of former owners are ignored."""
@@ -98,7 +103,8 @@ class RecordProcessor:
     def apply_own(self, fact: Fact) -> NewRecord:
         """Apply the fact if its topic is the role's own; return the record to append, with the owner's epoch."""
         fact.message.meta.epoch = self._epoch_of(Partition(fact.topic.name, fact.partition))
-        new_record = NewRecord(fact.topic.name, fact.partition, fact.key, fact.message.SerializeToString())
+        made = NewRecord(fact.topic.name, fact.partition, fact.key, fact.message.SerializeToString())
+        (new_record,) = self._stored([made])
         if new_record.topic in self._own_topics:
             record = Record(new_record.topic, new_record.partition, -1, new_record.key, new_record.value)
             self._decider.apply(record, fact.message)
@@ -237,7 +243,8 @@ class Follower:
         )
         epoch_of = fencing.epoch if fencing else lambda partition: 0
         processor = RecordProcessor(
-            role, log.topics, decider, dead_letters, self._applies, self._decides, self._own_topics, epochs, epoch_of
+            *(role, log.topics, decider, dead_letters, self._applies, self._decides, self._own_topics, epochs),
+            *(epoch_of, log.stored),
         )
         self._transactions = Transactions(role, store, processor, refused)
         self._thread = WorkerThread(role)

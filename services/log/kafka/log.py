@@ -227,6 +227,9 @@ class KafkaLog:
         first, ends = await self._bounds([partition])
         return await self._bounded(last_record(self._settings, partition, first[partition], ends[partition]))
 
+    def stored(self, new_records: Sequence[NewRecord]) -> Sequence[NewRecord]:
+        return new_records
+
     async def check_writable(self) -> None:
         self._check_open()
         await self._bounded(check_replicas(self._settings, self.topics))

@@ -134,6 +134,9 @@ class SqliteLog:
         """Return the records from the starts on, partition by partition: at most `limit`, about 16 MiB."""
         return await self._on_read_thread(lambda: select(self._reads, starts, limit))
 
+    def stored(self, new_records: Sequence[NewRecord]) -> Sequence[NewRecord]:
+        return new_records
+
     async def check_writable(self) -> None:
         self._check_open()
         if self._writer is None:

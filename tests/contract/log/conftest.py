@@ -1,4 +1,4 @@
-"""Fixtures: an empty log of each kind: SQLite, SQLite read by another process, a child's, simulated, Kafka."""
+"""Fixtures: an empty log of each kind: SQLite, SQLite read by another process, a child's, sealed, simulated, Kafka."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
@@ -9,12 +9,15 @@ import pytest
 
 from carillon.children.parent import Announcements, ParentLog, ParentServicer
 from protos.runtime.v1.parent_pb2_grpc import add_ParentServiceServicer_to_server
+from services.domain.sealed_log import SealedLog
+from services.domain.sealing import Sealer
 from services.domain.topics import TOPICS
 from services.log.kafka.log import KafkaLog
 from services.log.port import MAX_WAITING_BYTES, DelegatingLog, Log, Partition, Reader, Record
 from services.log.sqlite.log import SqliteLog
 from services.net.rpc.local import LocalServer
 from testkit.kafka.broker import KafkaBroker
+from testkit.persons import key_ring
 from tests.simulation.kernel.log.behaviour import Behaviour
 from tests.simulation.kernel.log.broker import Broker
 from tests.simulation.kernel.log.client import SimulatedLog
@@ -70,7 +73,14 @@ async def no_operations(path: str) -> tuple[int, str, bytes]:
 
 
 @pytest.fixture(
-    params=["sqlite", "sqlite beside", "of a parent", "simulated", pytest.param("kafka", marks=pytest.mark.kafka)]
+    params=[
+        "sqlite",
+        "sqlite beside",
+        "of a parent",
+        "sealed",
+        "simulated",
+        pytest.param("kafka", marks=pytest.mark.kafka),
+    ]
 )
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | Broker | KafkaBroker:
     """The file or broker in which the log under test stores its records."""
@@ -97,6 +107,9 @@ async def open_log(request: pytest.FixtureRequest, place: Path | Broker | KafkaB
             opened.append(LogBeside(place, max_waiting_bytes))
         elif request.node.callspec.params["place"] == "of a parent":
             opened.append(LogAndParent(place, max_waiting_bytes))
+        elif request.node.callspec.params["place"] == "sealed":
+            stored = SqliteLog(place, TOPICS, max_waiting_bytes=max_waiting_bytes)
+            opened.append(SealedLog(stored, Sealer(key_ring(place.with_name("persons"))), seals=True))
         else:
             opened.append(SqliteLog(place, TOPICS, max_waiting_bytes=max_waiting_bytes))
         return opened[-1]

@@ -73,12 +73,12 @@ class PausedLog(DelegatingLog):
 
     def __init__(self, log: Log) -> None:
         super().__init__(log)
-        self.stored = asyncio.Event()
+        self.is_durable = asyncio.Event()
         self.resumed = asyncio.Event()
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
         offsets = await super().append(new_records)
-        self.stored.set()
+        self.is_durable.set()
         await self.resumed.wait()
         return offsets
 
@@ -91,7 +91,7 @@ async def test_a_process_that_is_suspended_for_longer_than_its_claim_repeats_no_
     paused, given, clock = PausedLog(log), IssuedIds(), ManualClock(START_MS)
     behind = MessageIds("edge", paused, ManualClock(START_MS))
     taking = asyncio.create_task(given.take(behind, 1))
-    await paused.stored.wait()
+    await paused.is_durable.wait()
     for _ in range(4):
         for _ in range(4):
             await given.take(MessageIds("edge", log, clock), SLOT_IDS)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from protos.registry.v1.apps_pb2 import App, AppFact, KeyFingerprint
+from protos.registry.v1.devices_pb2 import DeviceCommand
 from services.domain.apps import fingerprint_key
 from services.domain.master_key import (
     KeyPurpose,
@@ -16,13 +17,16 @@ from services.domain.master_key import (
     replace_master,
 )
 from services.domain.role_context import DEFAULT_ADDRESSES, connected_peers, open_log, role_addresses, role_context
+from services.domain.sealed_log import SealedLog
+from services.domain.sealing import Sealer
 from services.domain.settings import Settings, SettingsError
-from services.domain.topics import TOPICS
+from services.domain.topics import DEVICE_COMMANDS, TOPICS, decode
 from services.errors import CarillonError, UnavailableError
-from services.log.port import NewRecord
+from services.log.port import NewRecord, Partition
 from services.net.rpc.channel import Channel
 from services.process import background
 from services.replica.peers import Peers
+from testkit.persons import key_ring
 from testkit.waiting import until
 
 
@@ -42,6 +46,21 @@ async def test_the_apps_are_known_on_entry_and_the_log_is_closed_on_exit(setting
     async with role_context(settings, Peers({}, TOPICS)) as context:
         assert context.apps.get("1000000001") is not None
         assert context.keys.open(sealed, "1000000001") == "s"
+
+
+async def test_sealed_records_are_opened_where_the_keys_of_persons_are(settings: Settings, tmp_path: Path) -> None:
+    ring = key_ring(tmp_path / "keys" / "persons")
+    partition = Partition(DEVICE_COMMANDS.name, 0)
+    value = DeviceCommand(appkey="1", token="t").SerializeToString()
+    async with role_context(settings, Peers({}, TOPICS)) as context:
+        sealing = SealedLog(context.log, Sealer(ring), seals=True)
+        await sealing.append([NewRecord(DEVICE_COMMANDS.name, 0, b"k", value)])
+        await context.log.append([NewRecord(DEVICE_COMMANDS.name, 0, b"k", value)])
+        reader = await context.log.open({partition: 0})
+        records = await reader.read()
+        await reader.close()
+    assert [decode(record).token for record in records] == ["t", "t"]
+    assert [record.value == value for record in records] == [False, True], "nothing is sealed yet"
 
 
 async def test_an_error_inside_is_raised_and_all_is_closed(settings: Settings) -> None:

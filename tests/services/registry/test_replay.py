@@ -3,14 +3,19 @@
 import asyncio
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_OPENED
 from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.devices_pb2 import AddTags, DeviceCommand, RemoveDevice
+from services.domain.sealed_log import SealedLog
+from services.domain.sealing import Sealer
+from services.domain.topics import DEVICE_COMMANDS, DEVICES
 from services.log.sqlite.log import SqliteLog
 from services.registry.main import open_state
 from services.registry.store import DEVICES_FILE
 from services.replica import replay
+from testkit.persons import key_ring
 from testkit.replay_progress import CountedProgress
 from tests.services.registry.conftest import (
     NOON_MS,
@@ -19,6 +24,7 @@ from tests.services.registry.conftest import (
     clear_alias,
     command,
     every_partition,
+    records,
     register,
     set_alias,
 )
@@ -54,6 +60,23 @@ async def test_the_live_state_equals_one_rebuilt_from_the_log(registry: RunningR
     await with_history(registry)
     verdict = await registry.verify()
     assert verdict.equal
+
+
+async def test_a_registry_on_a_sealed_log_starts_again_and_equals_its_replay(
+    start: Start, log: SqliteLog, tmp_path: Path
+) -> None:
+    """A state marks the records that it has applied as the log holds them: sealed."""
+    sealed = SealedLog(log, Sealer(key_ring(tmp_path / "keys" / "persons")), seals=True)
+    async with start(sealed) as registry:
+        app = await with_history(registry)
+        before = await registry.device(app.appkey, "t3")
+    assert before is not None
+    async with start(sealed) as again:
+        assert await again.device(app.appkey, "t3") == before
+        assert (await again.verify()).equal
+    stored = [*await records(log, DEVICES.name), *await records(log, DEVICE_COMMANDS.name)]
+    assert len(stored) > 150
+    assert not [record for record in stored if b"user" in record.value]
 
 
 async def test_a_difference_is_found(start: Start) -> None:

@@ -72,6 +72,9 @@ class SimulatedLog:
         await self._answered([partition])
         return self._broker.last(partition)
 
+    def stored(self, new_records: Sequence[NewRecord]) -> Sequence[NewRecord]:
+        return new_records
+
     async def check_writable(self) -> None:
         await self._answered()
 

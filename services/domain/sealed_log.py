@@ -1,0 +1,76 @@
+"""The log that seals personal values: the one place on the path of a record, so that no writer can forget it.
+
+It stands outside the log with signed topics: records are sealed, then signed. Values of records stay as stored, so
+that marks, signatures, the archive and dead letters never see what is sealed; `decode` merges what a reader opened.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from protos.registry.v1.apps_pb2 import AppFact
+from protos.runtime.v1.log_pb2 import Meta
+from services.domain.sealing import SEALED_TOPICS, Sealer, sealed_part
+from services.log.port import DelegatingLog, Log, NewRecord, Partition, Reader, Record
+
+
+class SealedLog(DelegatingLog):
+    """Opens sealed records as they are read; with `seals` it seals those that are appended.
+
+    Of a record whose key is destroyed, or not at hand, names and what is not personal are read.
+    """
+
+    def __init__(self, log: Log, sealer: Sealer, *, seals: bool) -> None:
+        super().__init__(log)
+        self._sealer = sealer
+        self._seals = seals
+
+    async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
+        return await self._log.append(self.stored(new_records))
+
+    def stored(self, new_records: Sequence[NewRecord]) -> Sequence[NewRecord]:
+        stored = self._log.stored(new_records)
+        return [self._sealed(each) for each in stored] if self._seals else stored
+
+    async def open(self, starts: Mapping[Partition, int]) -> Reader:
+        reader = await self._log.open(starts)
+        return _OpeningReader(reader, self) if any(p.topic in SEALED_TOPICS for p in starts) else reader
+
+    async def last(self, partition: Partition) -> Record | None:
+        record = await self._log.last(partition)
+        return record and self.opened(record)
+
+    def opened(self, record: Record) -> Record:
+        """Return the record with what was sealed of it."""
+        if record.topic not in SEALED_TOPICS or (sealed := sealed_part(record.value)) is None:
+            return record
+        return Record(*record[:5], self._sealer.opened(record.topic, sealed))
+
+    def _sealed(self, new_record: NewRecord) -> NewRecord:
+        if new_record.topic not in SEALED_TOPICS or sealed_part(new_record.value) is not None:
+            return new_record
+        envelope: Any = self.topics[new_record.topic].envelope()
+        try:
+            envelope.ParseFromString(new_record.value)
+        except DecodeError:
+            return new_record
+        sealed = self._sealer.sealed(new_record.topic, new_record.partition, envelope)
+        if sealed is None:
+            return new_record
+        trailer = AppFact(meta=Meta(sealed=sealed)).SerializeToString()
+        return NewRecord(*new_record[:3], envelope.SerializeToString() + trailer)
+
+
+class _OpeningReader:
+    """A reader that opens the records which another one returns."""
+
+    def __init__(self, reader: Reader, log: SealedLog) -> None:
+        self._reader = reader
+        self._log = log
+
+    async def read(self, max_records: int = 5000) -> list[Record]:
+        return [self._log.opened(record) for record in await self._reader.read(max_records)]
+
+    async def close(self) -> None:
+        await self._reader.close()

@@ -1,0 +1,426 @@
+"""What is sealed of a record, and with whose keys: the plan follows from the table of stored values.
+
+A sealed record is its envelope without the personal values, with the sealed ones behind it as another part of the same
+message, `meta.sealed`. Without the keys it still reads: *names* stand for tokens and aliases, and texts are missing.
+
+A value is sealed with the key of the person whom it is about: a token or an alias with that of its name, a device's
+record with that of the device's number, a push with those of the devices that it lists, if they are few. What is of
+nobody in particular (a push to more than 16 devices, the answer to a request) is sealed with a key of app and month.
+Broadcasts and multicasts are not sealed.
+"""
+
+import itertools
+import os
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message_factory import GetMessageClass
+
+from protos.push.v1.push_pb2 import SendPush
+from protos.runtime.v1.log_pb2 import Meta
+from services.domain.person_keys import SUBJECT, KeyRing, PuncturedError
+from services.domain.stored_values import Sort, sort_of
+from services.domain.topics import (
+    ACCOUNTS,
+    DEVICE_COMMANDS,
+    DEVICES,
+    DRAFTS,
+    LOG_INS,
+    PUSH_COMMANDS,
+    SESSIONS,
+    TASK_COMMANDS,
+    TASKS,
+    TOPICS,
+)
+from services.log.port import OpenedPart, Path
+
+FEW_DEVICES = 16
+"""A push to at most so many devices is sealed with the keys of all of them: it ends with the first erased one."""
+
+SEALED = (Sort.DEVICE_ID, Sort.ALIAS, Sort.ADDRESS, Sort.DEVICE, Sort.TAG, Sort.CONTENT, Sort.REQUEST, Sort.NETWORK)
+"""The sorts of values that are sealed. Statistics count by COUNTED; ACCOUNT is of users of the console."""
+
+TEXTS = {"accounts.v1.TeamChanged.settings"}
+"""Fields of tokens that are texts with a token in them."""
+
+Subjects: TypeAlias = tuple[bytes, ...]
+"""The hashes of those with whose keys a value is sealed: the destruction of one key suffices."""
+
+
+_NAME_IT, _MOVE, _ENTER = "a name stands for it", "it is moved", "something in it is one of these"
+
+
+class _Field(NamedTuple):
+    """A field that is sealed, or has such fields inside, and what is done with it.
+
+    `kind` is that of a name, "token" or "alias". `inner` is the plan of a message: these fields by number.
+    """
+
+    act: str
+    name: str
+    is_repeated: bool
+    kind: str = ""
+    inner: Mapping[int, "_Field"] = {}
+    message: type[Any] | None = None
+
+
+def _plan(message: Descriptor, above: tuple[Descriptor, ...] = ()) -> Mapping[int, _Field]:
+    """Return by number the fields of a message that are sealed, or that have such a field inside."""
+    found: dict[int, _Field] = {}
+    for field in message.fields:
+        inner = field.message_type
+        if inner is not None:
+            is_inside = inner in above or inner.GetOptions().map_entry
+            if not is_inside and (plan := _plan(inner, (*above, message))):
+                found[field.number] = _Field(_ENTER, field.name, field.is_repeated, "", plan, GetMessageClass(inner))
+        elif not field.GetOptions().deprecated and (sort := sort_of(field)) in SEALED:
+            is_text = field.full_name.removeprefix("protos.") in TEXTS
+            act = _NAME_IT if sort in {Sort.DEVICE_ID, Sort.ALIAS} and not is_text else _MOVE
+            found[field.number] = _Field(act, field.name, field.is_repeated, _KINDS.get(sort, ""))
+    return found
+
+
+_KINDS = {Sort.DEVICE_ID: "token", Sort.ALIAS: "alias"}
+
+
+# With whose keys.
+
+
+class Owner(NamedTuple):
+    """With whose keys the values of a message are sealed, and the app whose names stand in it.
+
+    `subjects` is None where they are not sealed. `is_of_push`: it is that of the only push of the record.
+    """
+
+    appkey: str
+    subjects: Subjects | None
+    is_of_push: bool = False
+
+
+class _Subjects:
+    """Finds the subjects of one process's key ring."""
+
+    def __init__(self, ring: KeyRing) -> None:
+        self._ring = ring
+
+    def of_name(self, kind: str, appkey: str, name: str) -> bytes:
+        """Return the latest subject of a name: after an erasure the same token or alias begins anew."""
+        for generation in itertools.count():
+            subject = self._ring.subject(kind, appkey, name, str(generation))
+            with suppress(PuncturedError):
+                self._ring.cipher(subject)
+                return subject
+        raise AssertionError("a count ends")
+
+    def of_value(self, kind: str, appkey: str, value: str) -> bytes:
+        return self.of_name(kind, appkey, value if is_name(value) else self._ring.name(kind, appkey, value))
+
+    def of_number(self, appkey: str, partition: int, number: int) -> bytes:
+        return self._ring.subject("number", appkey, str(partition), str(number))
+
+    def of_month(self, appkey: str, time_ms: int) -> bytes:
+        try:
+            month = f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m}"
+        except (OverflowError, ValueError, OSError):
+            month = ""
+        return self._ring.subject("month", appkey, month)
+
+    def of_push(self, send: SendPush, time_ms: int) -> Subjects | None:
+        audience = send.audience
+        match audience.WhichOneof("audience"):
+            case "devices":
+                partitions, numbers = audience.devices.partitions, audience.devices.numbers
+                count = min(len(partitions) // 2, len(numbers) // 4)
+                if not 0 < count <= FEW_DEVICES:
+                    return (self.of_month(send.appkey, time_ms),)
+                pairs = zip(
+                    struct.unpack_from(f"<{count}H", partitions), struct.unpack_from(f"<{count}I", numbers), strict=True
+                )
+                found = [self.of_number(send.appkey, *pair) for pair in pairs]
+            case "tokens":
+                found = self._of_values("token", send.appkey, audience.tokens.tokens)
+            case "aliases":
+                found = self._of_values("alias", send.appkey, audience.aliases.aliases)
+            case _:
+                return None
+        return tuple(dict.fromkeys(found)) or (self.of_month(send.appkey, time_ms),)
+
+    def _of_values(self, kind: str, appkey: str, values: Sequence[str]) -> list[bytes]:
+        return [self.of_value(kind, appkey, value) for value in values] if len(values) <= FEW_DEVICES else []
+
+
+def is_name(value: str) -> bool:
+    """Return whether a token or an alias is a name already, which stands for another value."""
+    return value.startswith("~") and _NAME.fullmatch(value) is not None
+
+
+_NAME = re.compile("~[a-z2-7]{26}")
+
+
+class Sealer:
+    """Splits records into what stays readable and what is sealed, and opens what is sealed."""
+
+    def __init__(self, ring: KeyRing) -> None:
+        self._ring = ring
+        self._subjects = _Subjects(ring)
+
+    def sealed(self, topic: str, partition: int, envelope: Any) -> bytes | None:
+        """Take what is personal out of the envelope and return it sealed; None: there is nothing."""
+        owner_of = _OWNERS.get(topic)
+        if owner_of is None:
+            return None
+        splitting = _Splitting(self._ring, self._subjects, envelope.meta.time_ms)
+        owner = owner_of(self._subjects, envelope, partition)
+        splitting.split(envelope, _plan_of(topic), owner, _Place((), type(envelope)))
+        parts = list(splitting.sealed(topic.encode()))
+        return b"".join([MARK, *parts]) if parts else None
+
+    def opened(self, topic: str, sealed: bytes) -> tuple[OpenedPart, ...]:
+        """Return the parts of a sealed value that the keys at hand open; none of a damaged one."""
+        found: list[OpenedPart] = []
+        try:
+            for subjects, nonce, content in _parts(sealed):
+                with suppress(PuncturedError, InvalidTag):
+                    found += _unpacked(self._cipher(subjects).decrypt(nonce, content, topic.encode()))
+        except (struct.error, IndexError, ValueError):
+            return ()
+        return tuple(found)
+
+    def _cipher(self, subjects: Subjects) -> AESGCM:
+        return self._ring.cipher(subjects[0]) if len(subjects) == 1 else self._ring.cipher_of_all(subjects)
+
+
+class _Place(NamedTuple):
+    """Where a message stands: the path to the element of a repeated field around it, its class, and the way on.
+
+    `names` and `steps` are the same way. Outside of repeated fields the path is empty, and `root` the envelope's class.
+    """
+
+    path: Path
+    root: Any
+    names: tuple[str, ...] = ()
+    steps: Path = ()
+
+
+class _Splitting:
+    """What is taken out of one record, by subjects: parts of its envelope, and of each element of a repeated field."""
+
+    def __init__(self, ring: KeyRing, subjects: _Subjects, time_ms: int) -> None:
+        self._ring = ring
+        self._subjects = subjects
+        self._time_ms = time_ms
+        self._found: dict[Subjects, dict[Path, Any]] = {}
+
+    def split(self, message: Any, plan: Mapping[int, _Field], owner: Owner, at: _Place) -> None:
+        """Take the personal values out of a message."""
+        for field, value in message.ListFields():
+            planned = plan.get(field.number)
+            if planned is None:
+                continue
+            act, name, is_repeated, kind, inner, inner_class = planned
+            if act is _MOVE:
+                if owner.subjects is not None:
+                    self._put(owner.subjects, at, name, value, is_repeated)
+                    message.ClearField(name)
+            elif act is _NAME_IT:
+                if is_repeated:
+                    self._name_each(value, kind, owner, at, field.number)
+                elif value and not is_name(value):
+                    stands = self._ring.name(kind, owner.appkey, value)
+                    self._put((self._subjects.of_name(kind, owner.appkey, stands),), at, name, value, False)
+                    setattr(message, name, stands)
+            elif is_repeated:
+                for index, one in enumerate(value):
+                    place = _Place((*at.path, *at.steps, (field.number, index)), inner_class)
+                    self.split(one, inner, self._owner_in(one, owner), place)
+            else:
+                place = _Place(at.path, at.root, (*at.names, name), (*at.steps, (field.number, 0)))
+                self.split(value, inner, self._owner_in(value, owner), place)
+
+    def _owner_in(self, message: Any, owner: Owner) -> Owner:
+        """Return the owner of a message's values; `owner`: that of the message around it."""
+        if owner.is_of_push:
+            return owner
+        if isinstance(message, SendPush):
+            return Owner(message.appkey, self._subjects.of_push(message, self._time_ms))
+        appkey = getattr(message, "appkey", "")
+        return owner._replace(appkey=appkey) if appkey else owner
+
+    def _name_each(self, values: Any, kind: str, owner: Owner, at: _Place, number: int) -> None:
+        """Put names in the place of the values of a list."""
+        for index, value in enumerate(values):
+            if value and not is_name(value):
+                name = self._ring.name(kind, owner.appkey, value)
+                subjects = (self._subjects.of_name(kind, owner.appkey, name),)
+                self._found.setdefault(subjects, {})[*at.path, *at.steps, (number, index)] = value.encode()
+                values[index] = name
+
+    def _put(self, subjects: Subjects, at: _Place, name: str, value: Any, is_repeated: bool) -> None:
+        by_path = self._found.get(subjects)
+        if by_path is None:
+            by_path = self._found[subjects] = {}
+        target = by_path.get(at.path)
+        if target is None:
+            target = by_path[at.path] = at.root()
+        for step in at.names:
+            target = getattr(target, step)
+        if is_repeated:
+            getattr(target, name).MergeFrom(value)
+        else:
+            setattr(target, name, value)
+
+    def sealed(self, topic: bytes) -> Iterator[bytes]:
+        """Yield each part. What is about a person whose key is destroyed is left out: nobody may read it any more."""
+        for subjects, by_path in self._found.items():
+            try:
+                many = len(subjects) > 1
+                cipher = self._ring.cipher_of_all(subjects) if many else self._ring.cipher(subjects[0])
+            except PuncturedError:
+                continue
+            nonce = os.urandom(_NONCE)
+            content = cipher.encrypt(nonce, _packed(by_path), topic)
+            yield b"".join([bytes([len(subjects)]), *subjects, _LENGTH.pack(len(content)), nonce, content])
+
+
+# By topic, whose values stand in an envelope outside of pushes. Other topics have no personal values but addresses of
+# administrators, and positions.
+
+
+def _of_command(subjects: _Subjects, command: Any, _partition: int) -> Owner:
+    if not command.token:
+        return Owner(command.appkey, None)
+    return Owner(command.appkey, (subjects.of_value("token", command.appkey, command.token),))
+
+
+def _of_device(subjects: _Subjects, fact: Any, partition: int) -> Owner:
+    if fact.WhichOneof("fact") != "device":
+        return Owner("", None)
+    return Owner(fact.device.appkey, (subjects.of_number(fact.device.appkey, partition, fact.device.number),))
+
+
+def _of_push_command(subjects: _Subjects, command: Any, _partition: int) -> Owner:
+    if command.WhichOneof("command") != "send":
+        return Owner("", None)
+    return Owner(command.send.appkey, subjects.of_push(command.send, command.meta.time_ms), is_of_push=True)
+
+
+def _of_sessions(subjects: _Subjects, fact: Any, partition: int) -> Owner:
+    if fact.WhichOneof("fact") != "batch" or not fact.batch.events:
+        return Owner("", None)
+    event = fact.batch.events[0]
+    return Owner(event.appkey, (subjects.of_number(event.appkey, partition, event.number),))
+
+
+def _of_month(subjects: _Subjects, envelope: Any, _partition: int) -> Owner:
+    return Owner("", (subjects.of_month("", envelope.meta.time_ms),))
+
+
+_OWNERS: Mapping[str, Callable[[_Subjects, Any, int], Owner]] = {
+    DEVICE_COMMANDS.name: _of_command,
+    DEVICES.name: _of_device,
+    PUSH_COMMANDS.name: _of_push_command,
+    SESSIONS.name: _of_sessions,
+    **{topic.name: _of_month for topic in (TASK_COMMANDS, TASKS, ACCOUNTS, LOG_INS, DRAFTS)},
+}
+SEALED_TOPICS = frozenset(_OWNERS)
+
+
+@cache
+def _plan_of(topic: str) -> Mapping[int, _Field]:
+    envelope: Any = TOPICS[topic].envelope
+    return _plan(envelope.DESCRIPTOR)
+
+
+# The form in which it is stored.
+
+MARK = b"\xf5sealed1"
+"""The first bytes of each sealed value. UTF-8 texts have none of them."""
+
+_NONCE = 12
+_LENGTH = struct.Struct("<I")
+_STEP = struct.Struct("<BI")
+
+
+def _packed(by_path: Mapping[Path, Any]) -> bytes:
+    found: list[bytes] = []
+    for path, value in by_path.items():
+        content = value if isinstance(value, bytes) else value.SerializeToString()
+        found += [bytes([len(path)]), *(_STEP.pack(*step) for step in path), _LENGTH.pack(len(content)), content]
+    return b"".join(found)
+
+
+def _unpacked(packed: bytes) -> Iterator[OpenedPart]:
+    at = 0
+    while at < len(packed):
+        steps = packed[at]
+        path = tuple(_STEP.iter_unpack(packed[at + 1 : at + 1 + steps * _STEP.size]))
+        at += 1 + steps * _STEP.size
+        (length,) = _LENGTH.unpack_from(packed, at)
+        at += _LENGTH.size
+        yield path, packed[at : at + length]
+        at += length
+
+
+def _parts(sealed: bytes) -> Iterator[tuple[Subjects, bytes, bytes]]:
+    """Yield subjects, nonce and sealed content of each part."""
+    at = len(MARK)
+    while at < len(sealed):
+        end = at + 1 + sealed[at] * SUBJECT
+        subjects = tuple(sealed[start : start + SUBJECT] for start in range(at + 1, end, SUBJECT))
+        (length,) = _LENGTH.unpack_from(sealed, end)
+        at = end + _LENGTH.size + _NONCE
+        yield subjects, sealed[at - _NONCE : at], sealed[at : at + length]
+        at += length
+
+
+def sealed_part(value: bytes) -> bytes | None:
+    """Return what is sealed of a record's value, which is found without decoding the record; None: nothing."""
+    if MARK not in value:
+        return None
+    at = 0
+    try:
+        while at < len(value):
+            tag, at = _varint(value, at)
+            match tag & 7:
+                case 0:
+                    _, at = _varint(value, at)
+                case 1:
+                    at += 8
+                case 5:
+                    at += 4
+                case 2:
+                    length, at = _varint(value, at)
+                    if tag == _META and value.startswith(_SEALED, at):
+                        _, begin = _varint(value, at + len(_SEALED))
+                        if value.startswith(MARK, begin):
+                            return value[begin : at + length]
+                    at += length
+                case _:
+                    return None
+    except IndexError:
+        return None
+    return None
+
+
+def _varint(value: bytes, at: int) -> tuple[int, int]:
+    """Return the number at a place, and the place behind it."""
+    found = shift = 0
+    while True:
+        byte = value[at]
+        found |= (byte & 127) << shift
+        at += 1
+        if byte < 128:
+            return found, at
+        shift += 7
+
+
+_META = 1 << 3 | 2
+_SEALED = Meta(sealed=b"x").SerializeToString()[:-2]
