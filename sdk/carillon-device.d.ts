@@ -118,7 +118,10 @@ export class Device {
   constructor(url: string, appkey: string, options?: Options);
   /** The token that names the device; null before the first welcome. */
   get token(): string | null;
-  /** Fulfilled once welcomed. DeviceError "ended"; "deadline": goes on trying; "unavailable": closed meanwhile. */
+  /**
+   * Fulfilled once welcomed. DeviceError "ended"; "deadline": goes on trying; "unavailable": closed meanwhile. Any other
+   * error: the stored state cannot be read.
+   */
   connect(ms?: number): Promise<void>;
   /** Fulfilled when the device was closed. DeviceError "ended": a final goodbye came. */
   ended(): Promise<void>;

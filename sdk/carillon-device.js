@@ -10,6 +10,7 @@
 const SUBPROTOCOL = "carillon.device.v1";
 const [MAX_PUSHES, MAX_QUEUED, MAX_REPORTS] = [1000, 1100, 200]; // that wait: frames before a push, all frames, reports
 const [MAX_MSGIDS, MAX_ACKNOWLEDGED] = [1000, 400]; // ids stored, so that none is shown twice; in a frame of 8 KiB
+const VERSION = 1; // form of the stored state, which one without a version has
 const [ANSWER_MS, CALLBACK_MS, CLOSE_MS] = [10_000, 30_000, 2_000];
 const [FIRST_RETRY_MS, MAX_RETRY_MS, MAX_REQUESTED_RETRY_MS] = [200, 30_000, 86_400_000];
 const [PROOF_ATTEMPTS, PROOF_RETRY_MS] = [3, 3_000]; // the delay doubles, and chance doubles it at most
@@ -80,7 +81,10 @@ export class Device {
   /** The token that names the device; null before the first welcome. */
   get token() { return this.#token; }
 
-  /** Fulfilled once welcomed. DeviceError "ended"; "deadline": goes on trying; "unavailable": closed meanwhile. */
+  /**
+   * Fulfilled once welcomed. DeviceError "ended"; "deadline": goes on trying; "unavailable": closed meanwhile. Any other
+   * error: the stored state cannot be read.
+   */
   async connect(ms = 30_000) {
     if (this.#running === null) {
       this.#welcomed = deferred();
@@ -298,6 +302,7 @@ export class Device {
   async #load() {
     const text = await (this.storage.getItem ?? this.storage.get).call(this.storage, this.storageKey);
     const saved = text ? JSON.parse(text) : {};
+    if ("version" in saved && saved.version !== VERSION) throw new Error("the state was saved by a later version of the SDK");
     [this.#token, this.#key, this.#msgids] = [saved.token ?? null, saved.key ?? null, new Set(saved.msgids)];
   }
 

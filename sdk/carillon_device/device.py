@@ -91,7 +91,8 @@ class Device:
         """Return once the device is welcomed.
 
         DeviceEndedError: a final goodbye came. DeadlineError: no welcome came in time; the device goes on trying.
-        UnavailableError: the device was closed meanwhile. ValueError: the stored state is damaged.
+        UnavailableError: the device was closed meanwhile. ValueError: the stored state is damaged, or has the form of a
+        later version of the SDK.
         """
         if self._running is None:
             self._handling = asyncio.create_task(self._inbox.run())

@@ -14,6 +14,9 @@ from carillon_device.errors import UnavailableError
 MAX_MSGIDS = 1000
 """Handled message ids that a device stores, so that it shows no push twice."""
 
+VERSION = 1
+"""Form of the stored state, which one without a `version` has; a later form has a greater one."""
+
 
 @dataclass(frozen=True)
 class Saved:
@@ -59,7 +62,7 @@ class FileStorage:
         self._path = Path(path)
 
     async def load(self) -> Saved:
-        """Read the file. ValueError: it is damaged."""
+        """Read the file. ValueError: it is damaged, or of a later version of the SDK."""
         return await asyncio.to_thread(self._read)
 
     async def save(self, saved: Saved) -> None:
@@ -73,9 +76,13 @@ class FileStorage:
             return Saved()
         try:
             found = json.loads(text)
-            return Saved(found["token"], found["key"], tuple(map(int, found["msgids"])))
-        except (ValueError, TypeError, KeyError):
+            is_known = found.get("version", VERSION) == VERSION
+            saved = Saved(found["token"], found["key"], tuple(map(int, found["msgids"]))) if is_known else None
+        except (ValueError, TypeError, KeyError, AttributeError):
             raise ValueError(f"{self._path} is not what a device has saved") from None
+        if saved is None:
+            raise ValueError(f"{self._path} was saved by a later version of the SDK")
+        return saved
 
     def _write(self, text: bytes) -> None:
         new = self._path.with_name(f"{self._path.name}.new")

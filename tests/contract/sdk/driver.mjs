@@ -63,7 +63,7 @@ const commands = {
     device = new Device(url, "1000000001", { storage, attributes, heartbeat, onPush, onEvent, timers, random: () => 0.5 });
     device.connect().then(
       () => emit({ connect: "welcomed" }),
-      (error) => emit({ connect: error.kind }),
+      (error) => emit({ connect: error.kind ?? "storage" }),
     );
   },
   elapse: ({ ms }) => timers.elapse(ms),

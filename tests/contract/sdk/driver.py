@@ -109,6 +109,8 @@ class Driver:
             emit(connect="welcomed")
         except DeviceError as error:
             emit(connect=KINDS.get(type(error), "unavailable"))
+        except ValueError:
+            emit(connect="storage")
 
     async def _call(self, method: str, arguments: list[Any]) -> None:
         """Call a method; a last argument {"proof": ...} or {"keys": ...} holds its options."""

@@ -275,11 +275,29 @@ async def test_text_that_is_not_utf_8_ends_the_connection_and_it_reconnects(
     assert await device.shown() == "whole"
 
 
+@pytest.mark.parametrize("version", [2, "2", 1.5, None])
+async def test_a_state_in_a_later_form_is_kept_and_nothing_connects(
+    start_device: StartDevice, gateway: ScriptedGateway, tmp_path: Path, version: object
+) -> None:
+    state = tmp_path / "state.json"
+    later = json.dumps({"version": version, "token": "t", "key": "k", "msgids": [7]})
+    state.write_text(later)
+    device = await start_device()
+    line = await device.line()
+    if "event" in line:
+        assert line["event"] == {"type": "ended", "reason": "storage"}
+        line = await device.line()
+    assert line == {"connect": "storage"}
+    await device.close()
+    assert state.read_text() == later
+    assert gateway.connections.empty()
+
+
 async def test_what_a_later_version_has_stored_keeps_the_identity(
     start_device: StartDevice, gateway: ScriptedGateway, tmp_path: Path
 ) -> None:
     state = tmp_path / "state.json"
-    state.write_text(json.dumps({"token": "t", "key": "k", "msgids": [7], "later": {"a": [1]}}))
+    state.write_text(json.dumps({"version": 1, "token": "t", "key": "k", "msgids": [7], "later": {"a": [1]}}))
     device = await start_device()
     connection = await gateway.next_connection()
     hello = await connection.next()

@@ -47,6 +47,14 @@ async def test_the_error_names_a_damaged_file(tmp_path: Path, text: str) -> None
         await FileStorage(path).load()
 
 
+@pytest.mark.parametrize("version", [2, None])
+async def test_the_error_names_a_file_in_a_later_form(tmp_path: Path, version: int | None) -> None:
+    path = tmp_path / "device.json"
+    path.write_text(json.dumps({"version": version, "other": 1}))
+    with pytest.raises(ValueError, match=r"device\.json was saved by a later version of the SDK"):
+        await FileStorage(path).load()
+
+
 class SlowStorage(MemoryStorage):
     """Saves in a thread once `may_save` is set. `saving` is the number of saves now, `most_saving` the greatest."""
 

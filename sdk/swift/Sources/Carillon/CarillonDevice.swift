@@ -369,8 +369,7 @@ public final class CarillonDevice {
 
     private func loaded() throws -> Identity? {
         if !isLoaded {
-            let data = try store.load()
-            known = data.flatMap { try? JSONDecoder().decode(Identity.self, from: $0) }
+            known = try Identity.stored(in: store)
             isLoaded = true
             // Of a build for the other environment.
             if known?.appkey != appkey { known = nil }

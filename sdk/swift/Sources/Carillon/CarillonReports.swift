@@ -114,7 +114,7 @@ public final class CarillonReports {
     }
 
     private func identity() -> Identity? {
-        (try? store.load()).flatMap { $0 }.flatMap { try? JSONDecoder().decode(Identity.self, from: $0) }
+        (try? Identity.stored(in: store)).flatMap { $0 }
     }
 }
 

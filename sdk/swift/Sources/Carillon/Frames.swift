@@ -22,6 +22,10 @@ public enum CarillonError: Error, Equatable, CustomStringConvertible {
     }
 }
 
+extension CarillonError: LocalizedError {
+    public var errorDescription: String? { description }
+}
+
 /// What happens to a device.
 public enum CarillonEvent: Equatable {
     /// The service knows the device. If it `isNew`, set its alias and tags. `ignored`: attributes that were not stored.
@@ -115,6 +119,20 @@ struct Identity: Codable, Equatable {
     var appkey: String
     var token: String
     var key: String?
+
+    /// Form of what is stored, which an identity without a `version` has; a later form has a greater one.
+    private static let version = 1
+
+    /// Returns the stored identity; nil for none, or for what is none. CarillonError: a later version of the SDK has stored
+    /// it, in a form that this one cannot read.
+    static func stored(in store: CarillonStore) throws -> Identity? {
+        guard let data = try store.load() else { return nil }
+        let saved = (try? JSONSerialization.jsonObject(with: data)) as? Frame
+        if let version = saved?["version"], version as? Int != Identity.version {
+            throw CarillonError.unavailable("the identity was saved by a later version of the SDK")
+        }
+        return try? JSONDecoder().decode(Identity.self, from: data)
+    }
 
     /// The fields that every frame has; nil without a key.
     var fields: Frame? { key.map { ["appkey": appkey, "token": token, "key": $0] } }

@@ -163,6 +163,22 @@ final class FaultsTests: XCTestCase {
         return callbacks.sync { events }
     }
 
+    func testAnIdentityInALaterFormIsKeptAndSaysNoHello() {
+        for version in ["2", "null", #""2""#] {
+            let later = Data(#"{"version": \#(version), "appkey": "1", "token": "0aff", "key": "secret"}"#.utf8)
+            store.data = later
+            events = []
+            let failed = CarillonEvent.storeFailed("the identity was saved by a later version of the SDK")
+            XCTAssertEqual(told(2) { $0.setDeviceToken(Data([0x0A, 0xFF])) }.first, failed)
+            XCTAssertEqual(store.data, later)
+            XCTAssertTrue(service.bodies.isEmpty)
+        }
+        store.data = Data(#"{"version": 1, "appkey": "1", "token": "0aff", "key": "secret", "more": 1}"#.utf8)
+        events = []
+        XCTAssertEqual(told(1) { $0.setDeviceToken(Data([0x0A, 0xFF])) }.count, 1)
+        XCTAssertEqual(service.bodies.first?["key"] as? String, "secret")
+    }
+
     func testATokenIsSentInHexadecimalDigits() {
         XCTAssertEqual(told(1) { $0.setDeviceToken(Data([0x0A, 0xFF])) }, [.registered(isNew: true, ignored: [])])
         XCTAssertEqual(service.bodies.first?["token"] as? String, "0aff")

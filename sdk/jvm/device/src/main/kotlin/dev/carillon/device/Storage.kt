@@ -13,6 +13,9 @@ internal const val MAX_REPORTS = 200
 /** Acknowledgements of pushes that came over a vendor's service, which wait for a connection. */
 internal const val MAX_ACKS = 200
 
+/** Form of the state, which a state without a `version` has; a later form, which this SDK cannot read, has a greater one. */
+private const val VERSION = 1L
+
 /**
  * Stores the state of one device, a text. It holds the device's key: keep it where only the app can read it, and out of
  * backups, since two phones with one identity replace each other for ever.
@@ -82,6 +85,9 @@ internal class DeviceState(private val storage: Storage) {
         } catch (_: JsonException) {
             null
         }
+        if (saved != null && "version" in saved && saved["version"] != VERSION) {
+            throw IOException("$storage was saved by a later version of the SDK")
+        }
         if (saved == null || !take(saved)) throw IOException("$storage does not hold what a device has saved")
     }
 
@@ -110,14 +116,13 @@ internal class DeviceState(private val storage: Storage) {
         reports.keys.dropOldest(MAX_REPORTS)
     }
 
-    /** A later version of this class that stores something else writes a `version`, which this one does not know. */
     private fun take(saved: Map<*, *>): Boolean {
         val token = saved["token"]
         val key = saved["key"]
         val ids = longs(saved["msgids"] ?: return false) ?: return false
         val unsent = longs(saved["acks"] ?: emptyList<Any>()) ?: return false
         val kept = saved["reports"] ?: emptyList<Any>()
-        val isWhole = "version" !in saved && (token is String && key is String || token == null && key == null)
+        val isWhole = token is String && key is String || token == null && key == null
         if (!isWhole || kept !is List<*>) return false
         for (report in kept) {
             val id = (report as? Map<*, *>)?.get("id") as? Long ?: return false

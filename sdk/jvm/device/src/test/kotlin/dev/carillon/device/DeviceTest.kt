@@ -236,15 +236,16 @@ class DeviceTest {
         val damaged = listOf(
             "", "{", "[]", "{}", """{"token": "t", "key": null, "msgids": []}""", """{"token": 1, "key": "k", "msgids": []}""",
             """{"token": "t", "key": "k", "msgids": ["1"]}""", """{"token": "t", "key": "k", "msgids": [], "reports": [{}]}""",
-            """{"version": 2, "token": "t", "key": "k", "msgids": []}""",
         )
-        for (text in damaged) {
+        val later = listOf("""{"version": 2}""", """{"version": null, "token": "t", "key": "k", "msgids": []}""")
+        for (text in damaged + later) {
             val kept = Recorded(text)
             val device = device(kept)
             val answers = Answers<Unit>()
             device.whenConnected(answers)
             device.start()
-            assertEquals("ended: storage: the storage does not hold what a device has saved", app.next())
+            val meaning = if (text in later) "was saved by a later version of the SDK" else "does not hold what a device has saved"
+            assertEquals("ended: storage: the storage $meaning", app.next())
             assertEquals(text, "storage", (answers.next().exceptionOrNull() as EndedException).reason)
             assertEquals(text, kept.text)
         }

@@ -54,7 +54,7 @@ internal class Driver {
             random = { 0.5 },
         )
         device.start()
-        device.whenConnected { _, error -> emit("connect" to (error?.let(::kind) ?: "welcomed")) }
+        device.whenConnected { _, error -> emit("connect" to outcome(error)) }
     }
 
     private inner class App : DeviceListener {
@@ -124,6 +124,12 @@ internal class Driver {
 
     private fun answered(value: Any?, error: Exception?) {
         if (error == null) emit("returned" to value) else emit("raised" to listOf(kind(error), (error as? RefusedException)?.code))
+    }
+
+    private fun outcome(error: Exception?): String = when {
+        error == null -> "welcomed"
+        error is EndedException && error.reason == "storage" -> "storage"
+        else -> kind(error)
     }
 
     private fun kind(error: Exception): String = when (error) {
