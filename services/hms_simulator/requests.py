@@ -1,7 +1,8 @@
 """Requests to the simulator, refused as Huawei refuses them (Push Kit, messages:send of versions 1 and 2)."""
 
 import re
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -25,6 +26,7 @@ WRONG_MESSAGE = "80100003"
 WRONG_COLLAPSE_KEY = "80100013"
 NOT_AUTHENTICATED = "80200001"
 TOKEN_EXPIRED = "80200003"  # noqa: S105  # a code, no secret
+JWT_EXPIRED = "80200005"
 ALL_TOKENS = "80300007"
 TOO_LARGE = "80300008"
 TOKEN_COUNT = "80300010"  # noqa: S105  # a code, no secret
@@ -105,14 +107,18 @@ _requests = msgspec.json.Decoder(_SendRequest)
 _loose = msgspec.json.Decoder(_Loose)
 
 
-class ReceivedRequest(NamedTuple):
+Message = TypeVar("Message")
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedRequest(Generic[Message]):
     """A right request. `is_dry`: Huawei was asked to validate it only."""
 
-    message: HmsMessage
+    message: Message
     is_dry: bool
 
 
-def validate(body: bytes, *, may_be_urgent: bool) -> ReceivedRequest:
+def validate(body: bytes, *, may_be_urgent: bool) -> ReceivedRequest[HmsMessage]:
     """Read the body of `messages:send`. `may_be_urgent`: the app has the right to high importance. RefusedError."""
     try:
         if _loose.decode(body).message is UNSET:

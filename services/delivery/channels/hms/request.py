@@ -4,8 +4,8 @@ Huawei shows notifications while the app is dead, and hands it data only while i
 Huawei's, also where a click opens what the app has to show.
 """
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -19,7 +19,6 @@ from services.domain.device_protocol.pushes import PushFields, PushText, push_fi
 MAX_BYTES = 4096
 """Huawei's limit of a request without its tokens."""
 
-MAX_TOKENS = 1000
 MAX_TTL_S = 15 * 86_400
 
 DATA_KEY = "carillon"
@@ -84,6 +83,8 @@ _encoder = msgspec.json.Encoder()
 class HmsMessage:
     """The message of a push for all devices, with what an app's settings say, shortened until it fits with any id."""
 
+    headers: Mapping[str, str] = {}
+
     def __init__(self, message: Message, expires_ms: int, options: ChannelOptions, credentials: HmsCredentials) -> None:
         self._expires_ms = expires_ms
         self._options = options
@@ -137,14 +138,6 @@ class HmsMessage:
         if not self._badge_class or not isinstance(fields.badge, int) or not 0 <= fields.badge <= 99:
             return UNSET
         return _Badge(fields.badge, self._badge_class)
-
-
-class HmsRequest(NamedTuple):
-    """A message for one device. Requests with one message id and way differ in their tokens alone."""
-
-    message: HmsMessage
-    msgid: int
-    token: str
 
 
 def _level(options: ChannelOptions, *, is_plain: bool) -> Level:

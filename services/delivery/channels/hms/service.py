@@ -9,9 +9,11 @@ from protos.push.v1.push_pb2 import AndroidStyle, ChannelOptions, Message
 from protos.registry.v1.apps_pb2 import App, Channel
 from services.delivery.channels import AddressRemoval, Encoded, Limits, Reaction, Recipient, RetryHistory
 from services.delivery.channels.addresses import cleared_address
-from services.delivery.channels.hms.request import HmsMessage, HmsRequest
-from services.delivery.channels.hms.responses import ACCEPTED, ALL_INVALID, PLAIN, SOME_REFUSED, HmsAnswer, react
-from services.delivery.channels.hms.sender import HmsSender, SenderPool
+from services.delivery.channels.hms.request import HmsMessage
+from services.delivery.channels.hms.responses import HmsAnswer
+from services.delivery.channels.hms.sender import SenderPool
+from services.delivery.channels.huawei.answers import ACCEPTED, ALL_INVALID, PLAIN, SOME_REFUSED, react
+from services.delivery.channels.huawei.batches import BatchRequest, VariantSender
 from services.delivery.state.pushes import StartedPush
 from services.domain.channel_credentials.hms import HmsCredentials
 from services.domain.command_writer import Command
@@ -65,9 +67,9 @@ class HmsService:
     def encoder(self, push: StartedPush) -> "HmsEncoder":
         return HmsEncoder(push)
 
-    def sender(self, credentials: HmsCredentials, history: RetryHistory) -> HmsSender:
+    def sender(self, credentials: HmsCredentials, history: RetryHistory) -> VariantSender[HmsAnswer]:
         assert self._senders is not None
-        return HmsSender(self._senders.get(credentials), is_plain=PLAIN in history.variants)
+        return VariantSender(self._senders.get(credentials), is_plain=PLAIN in history.variants)
 
     def react(
         self, answer: HmsAnswer, history: RetryHistory, recipient: Recipient, credentials: HmsCredentials | None
@@ -114,9 +116,9 @@ class HmsEncoder:
         self._credentials: HmsCredentials | None = None
         self._message: HmsMessage
 
-    def encode(self, msgid: int, recipient: Recipient, credentials: HmsCredentials, /) -> Encoded[HmsRequest]:
+    def encode(self, msgid: int, recipient: Recipient, credentials: HmsCredentials, /) -> Encoded[BatchRequest]:
         if credentials is not self._credentials:
             send = self._push.send
             self._message = HmsMessage(send.message, self._push.expires_ms, send.channel, credentials)
             self._credentials = credentials
-        return Encoded(HmsRequest(self._message, msgid, recipient.address))
+        return Encoded(BatchRequest(self._message, msgid, recipient.address))

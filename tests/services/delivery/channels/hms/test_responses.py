@@ -14,18 +14,15 @@ from services.delivery.channels import (
     RetryLater,
     Step,
 )
-from services.delivery.channels.hms.responses import (
+from services.delivery.channels.hms.responses import CODES, HmsAnswer, parse_answer
+from services.delivery.channels.huawei.answers import (
     ACCEPTED,
-    CODES,
     CREDENTIALS_REFUSED,
     NO_ACCESS_TOKEN,
     PLAIN,
     RENEWED,
     SOME_REFUSED,
     UNKNOWN,
-    HmsAnswer,
-    label,
-    parse_answer,
     react,
 )
 
@@ -113,8 +110,8 @@ def test_an_answer_about_some_tokens_is_one_for_each() -> None:
 
 def test_reasons_and_labels_quote_nothing_of_huawei() -> None:
     told = huawei("80100003", 400, msg="Illegal payload: my secret")
-    assert (told.reason, label(told)) == ("80100003 wrong message", "80100003 wrong message")
-    assert (label(huawei("x" * 500, 400)), label(HmsAnswer(UNKNOWN)), label(huawei(ACCEPTED))) == (
+    assert (told.reason, told.label) == ("80100003 wrong message", "80100003 wrong message")
+    assert (huawei("x" * 500, 400).label, HmsAnswer(UNKNOWN).label, huawei(ACCEPTED).label) == (
         "400", "none", ACCEPTED,
     )  # fmt: skip
     assert len(huawei("x" * 500, 400).reason) == 20

@@ -9,10 +9,11 @@ from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.push.v1.push_pb2 import IMPORTANCE_HIGH, Message
 from protos.registry.v1.apps_pb2 import CHANNEL_HMS, App
 from services.delivery.channels import RetryHistory
-from services.delivery.channels.hms.request import MAX_TOKENS
-from services.delivery.channels.hms.responses import CODES, CREDENTIALS_REFUSED, NO_ACCESS_TOKEN, AnswerAction
+from services.delivery.channels.hms.responses import CODES
 from services.delivery.channels.hms.sender import send_path
 from services.delivery.channels.hms.service import HmsCheck
+from services.delivery.channels.huawei.answers import CREDENTIALS_REFUSED, NO_ACCESS_TOKEN, AnswerAction
+from services.delivery.channels.huawei.batches import MAX_TOKENS
 from services.domain.addresses import address_hash
 from services.domain.channel_credentials.hms import HmsCredentials
 from services.process.metrics import CHANNEL_ANSWERS, CHANNEL_STOPPED, CHANNEL_TOKENS, CHANNEL_UNREACHABLE

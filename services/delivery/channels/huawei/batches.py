@@ -1,0 +1,287 @@
+"""Requests to Huawei, each for up to 1,000 devices of one push: one sender for each set of credentials."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol
+
+from services.delivery.channels import CredentialsError, PendingRequest, backoff_ms
+from services.delivery.channels.access_tokens import AccessTokens
+from services.delivery.channels.http1 import Http1Server
+from services.delivery.channels.huawei.answers import (
+    ALL_INVALID,
+    CREDENTIALS_REFUSED,
+    FLOW_CONTROL,
+    NO_ACCESS_TOKEN,
+    UNKNOWN,
+    Answer,
+    AnswerAction,
+    BatchAnswer,
+)
+from services.errors import UnavailableError
+from services.net.http.client import NoAnswerError
+from services.process import background
+from services.process.clock import Clock
+from services.process.logs import logger
+from services.process.metrics import CHANNEL_ANSWERS
+
+MAX_TOKENS = 1000
+"""Huawei's limit of a request."""
+
+CONNECTIONS = 4
+"""Requests of a sender at a time."""
+
+MAX_ANSWER_BYTES = 4 << 20
+"""An answer may repeat all tokens of a request, and a token may have 2,048 characters."""
+
+_SUSPICIOUS = 20
+"""From so many tokens on, all of which Huawei calls invalid, the credentials may be those of another app."""
+
+
+class BatchMessage(Protocol):
+    """The message of a push for all devices. `headers`: what its requests have besides those of all."""
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    def body(
+        self, msgid: int, tokens: Sequence[str], now_ms: int, *, is_plain: bool = False, dry: bool = False
+    ) -> bytes:
+        """Return the body of a request. `is_plain`: without high importance. `dry`: for a check of credentials."""
+        ...
+
+
+class BatchRequest(NamedTuple):
+    """A message for one device. Requests with one message id and way differ in their tokens alone."""
+
+    message: BatchMessage
+    msgid: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Answer]):
+    """The call of one generation, with one set of credentials. `channel`: its name in metrics.
+
+    `answer` makes an answer of our own, from a status and a code or a `why`; `read` reads one of Huawei's, from the
+    status, the header retry-after, the body, and the present time in ms.
+    """
+
+    channel: str
+    path: str
+    answer: type[Answer]
+    read: Callable[[int, str, bytes, int], BatchAnswer[Answer]]
+
+
+class _Way(NamedTuple):
+    """What requests must have in common to be sent as one."""
+
+    msgid: int
+    is_plain: bool
+
+
+class BatchSender(Generic[Answer]):
+    """Sends the messages of one set of credentials, those of one push together.
+
+    While Huawei asks for fewer requests, or cannot be reached, nothing is sent. Messages are kept meanwhile: those that
+    are shown by another way, or end, are not sent afterwards. Without an access token they are answered, and not sent.
+    """
+
+    def __init__(self, call: Call[Answer], server: Http1Server, tokens: AccessTokens, clock: Clock) -> None:
+        self._call = call
+        self._server = server
+        self._tokens = tokens
+        self._clock = clock
+        self._queue: dict[_Way, deque[PendingRequest[BatchRequest, Answer]]] = {}
+        self._requests: set[asyncio.Task[None]] = set()
+        self._waiting: set[asyncio.Task[None]] = set()
+        self._max_tokens = MAX_TOKENS
+        self._token = ""
+        self._failures = 0
+        self._held_until_ms = 0
+        self._is_scheduled = False
+        self._closed = False
+
+    @property
+    def held_ms(self) -> int:
+        """For how long nothing is sent; 0 if it is."""
+        return max(0, self._held_until_ms - self._clock.now_ms())
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self._queue or self._requests or self.held_ms)
+
+    def submit(self, pending: PendingRequest[BatchRequest, Answer], *, is_plain: bool) -> None:
+        """Send the message with others of its push, as soon as a request may be made."""
+        self._queue.setdefault(_Way(pending.request.msgid, is_plain), deque()).append(pending)
+        self._schedule()
+
+    async def check(self, message: BatchMessage, token: str) -> Answer:
+        """Have Huawei judge a message to an address that nobody has; return the answer."""
+        now_ms = self._clock.now_ms()
+        if self.held_ms:
+            return self._call.answer(503, why=f"no requests for {self.held_ms // 1000} s, after refusals")
+        try:
+            access_token = await self._tokens.text()
+            connection = await self._server.connect()
+            body = message.body(0, [token], now_ms, dry=True)
+            headers = _headers(access_token, message)
+            answer = await self._server.post(connection, self._call.path, headers, body)
+        except CredentialsError:
+            return self._call.answer(401, CREDENTIALS_REFUSED)
+        except (UnavailableError, NoAnswerError) as error:
+            return self._call.answer(UNKNOWN, why=str(error))
+        return self._call.read(answer.status, answer.headers.get("retry-after", ""), answer.body, now_ms).of(token)
+
+    async def close(self) -> None:
+        """End all requests without an answer."""
+        self._closed = True
+        tasks = [*self._requests, *self._waiting]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tokens.close()
+
+    # --- from the queue to requests
+
+    def _schedule(self) -> None:
+        """Send what is queued, once in the next turn of the event loop, so that messages submitted now go together."""
+        if not self._is_scheduled and not self._closed:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._send_queued)
+
+    def _send_queued(self) -> None:
+        self._is_scheduled = False
+        while self._queue and not self._closed and len(self._requests) < CONNECTIONS and self._may_send():
+            task = background.start(f"request of {self._call.channel}", self._send(*self._take(), self._token))
+            self._requests.add(task)
+            task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: "asyncio.Task[None]") -> None:
+        self._requests.discard(task)
+        self._schedule()
+
+    def _may_send(self) -> bool:
+        """Whether there is an access token, and Huawei takes requests; if not, one task waits for it."""
+        if not self.held_ms and (token := self._tokens.current()) is not None:
+            self._token = token
+            return True
+        if not self._waiting:
+            work = self._hold() if self.held_ms else self._authorise()
+            task = background.start(f"wait of {self._call.channel}", work)
+            self._waiting.add(task)
+            task.add_done_callback(self._on_waited)
+        return False
+
+    def _on_waited(self, task: "asyncio.Task[None]") -> None:
+        self._waiting.discard(task)
+        self._schedule()
+
+    async def _hold(self) -> None:
+        await self._clock.sleep_until(self._held_until_ms)
+
+    async def _authorise(self) -> None:
+        try:
+            await self._tokens.text()
+        except CredentialsError:
+            self._answer_all(self._call.answer(401, CREDENTIALS_REFUSED))
+        except UnavailableError:
+            self._answer_all(self._call.answer(503, NO_ACCESS_TOKEN))
+
+    def _answer_all(self, answer: Answer) -> None:
+        queue, self._queue = self._queue, {}
+        for pending in (pending for of_way in queue.values() for pending in of_way):
+            pending.answered(answer)
+
+    def _take(self) -> tuple[_Way, list[PendingRequest[BatchRequest, Answer]]]:
+        """Take the next messages of one push; pushes take turns."""
+        way = next(iter(self._queue))
+        queued = self._queue.pop(way)
+        batch = [queued.popleft() for _ in range(min(len(queued), self._max_tokens))]
+        if queued:
+            self._queue[way] = queued
+        return way, batch
+
+    def _put_back(self, way: _Way, batch: Sequence[PendingRequest[BatchRequest, Answer]]) -> None:
+        self._queue.setdefault(way, deque()).extendleft(reversed(batch))
+
+    # --- one request
+
+    async def _send(self, way: _Way, batch: Sequence[PendingRequest[BatchRequest, Answer]], access_token: str) -> None:
+        try:
+            connection = await self._server.connect()
+        except UnavailableError:
+            self._put_back(way, batch)
+            self._fail()
+            return
+        wanted = [pending for pending in batch if _is_wanted(pending)]
+        if not wanted:
+            self._server.put_back(connection)
+            return
+        tokens = [pending.request.token for pending in wanted]
+        message = wanted[0].request.message
+        body = message.body(way.msgid, tokens, self._clock.now_ms(), is_plain=way.is_plain)
+        try:
+            answer = await self._server.post(connection, self._call.path, _headers(access_token, message), body)
+        except NoAnswerError as error:
+            self._note(way, wanted, access_token, BatchAnswer(self._call.answer(UNKNOWN, why=str(error))))
+            return
+        retry_after = answer.headers.get("retry-after", "")
+        found = self._call.read(answer.status, retry_after, answer.body, self._clock.now_ms())
+        self._note(way, wanted, access_token, found)
+
+    def _note(
+        self,
+        way: _Way,
+        batch: Sequence[PendingRequest[BatchRequest, Answer]],
+        access_token: str,
+        found: BatchAnswer[Answer],
+    ) -> None:
+        """Apply what an answer means for the sender, then answer each message."""
+        answer, action = found.answer, found.answer.action
+        CHANNEL_ANSWERS.labels(self._call.channel, answer.label).inc()
+        if action is AnswerAction.SPLIT and len(batch) > 1:
+            self._max_tokens = max(1, min(self._max_tokens, len(batch) // 2))
+            self._put_back(way, batch)
+            return
+        if action is AnswerAction.RENEW_TOKEN:
+            self._tokens.refuse(access_token)
+        if answer.code == ALL_INVALID and len(batch) >= _SUSPICIOUS:
+            logger.warning(
+                "Huawei calls all addresses invalid: are the credentials those of their app?", path=self._call.path
+            )
+        if answer.status in FLOW_CONTROL:
+            self._fail(answer.retry_after_ms)
+        elif answer.status != UNKNOWN:
+            self._failures = 0
+        for pending in batch:
+            pending.answered(found.of(pending.request.token))
+
+    def _fail(self, wait_ms: int = 0) -> None:
+        """Send nothing for a time, which grows with each failure."""
+        self._failures += 1
+        wait_ms = max(wait_ms, backoff_ms(self._failures))
+        self._held_until_ms = max(self._held_until_ms, self._clock.now_ms() + wait_ms)
+
+
+class VariantSender(Generic[Answer]):
+    """Sends messages with one app's credentials; `is_plain`: without asking for high importance."""
+
+    def __init__(self, batches: BatchSender[Answer], *, is_plain: bool = False) -> None:
+        self.batches = batches
+        self._is_plain = is_plain
+
+    def submit(self, pending: PendingRequest[BatchRequest, Answer], /) -> None:
+        self.batches.submit(pending, is_plain=self._is_plain)
+
+
+def _headers(access_token: str, message: BatchMessage) -> dict[str, str]:
+    return {"authorization": f"Bearer {access_token}", "content-type": "application/json", **message.headers}
+
+
+def _is_wanted(pending: PendingRequest[BatchRequest, Answer]) -> bool:
+    if pending.is_wanted():
+        return True
+    pending.skipped()
+    return False
