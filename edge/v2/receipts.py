@@ -9,14 +9,14 @@ from falcon.asgi import Request, Response
 from edge.core.parsing.body import read_body
 from edge.v2.device_frames import HttpReports
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
-from protos.registry.v1.apps_pb2 import CHANNEL_HMS, App, Channel
+from protos.registry.v1.apps_pb2 import CHANNEL_HARMONY, CHANNEL_HMS, App, Channel
 from protos.registry.v1.devices_pb2 import ClearAddress, DeviceCommand
 from protos.registry.v1.registry_pb2 import FindAddressesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.addresses import CHANNELS, address_hash
 from services.domain.apps import AppDirectory
 from services.domain.channel_credentials.stored import settings_of
-from services.domain.channel_receipts.hms import HMS_RECEIPTS
+from services.domain.channel_receipts.hms import HARMONY_RECEIPTS, HMS_RECEIPTS
 from services.domain.channel_receipts.receipts import (
     KEY_SETTING,
     MAX_BODY_BYTES,
@@ -36,7 +36,10 @@ from services.process.clock import Clock
 from services.process.metrics import CHANNEL_RECEIPTS
 from services.replica.peers import Peers
 
-VENDORS: Mapping["Channel.ValueType", VendorReceipts] = {CHANNEL_HMS: HMS_RECEIPTS}
+VENDORS: Mapping["Channel.ValueType", VendorReceipts] = {
+    CHANNEL_HMS: HMS_RECEIPTS,
+    CHANNEL_HARMONY: HARMONY_RECEIPTS,
+}
 """The channels whose vendors send receipts."""
 
 _RETRY_AFTER_S = 10

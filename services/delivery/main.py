@@ -22,6 +22,7 @@ from services.delivery.channels import DeliveryChannel, ServedChannel
 from services.delivery.channels.apns.sender import ApnsEndpoint, CredentialsSource, SenderPool
 from services.delivery.channels.apns.service import ApnsService
 from services.delivery.channels.fcm.wiring import fcm
+from services.delivery.channels.harmony.wiring import harmony
 from services.delivery.channels.health import Alarms
 from services.delivery.channels.hms.wiring import hms
 from services.delivery.channels.service_channel import ServiceChannel
@@ -175,7 +176,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
 
 def served_channels(settings: DeliverySettings, context: RoleContext) -> Sequence[ServedChannel]:
     """Return the push services that take over messages for devices that are not connected."""
-    return [serve(settings, context) for serve in (web_push, fcm, hms)]
+    return [serve(settings, context) for serve in (web_push, fcm, hms, harmony)]
 
 
 def open_senders(channels: Sequence[ServiceChannel[Any, Any, Any]], apps: AppDirectory) -> ServiceSenders:

@@ -23,6 +23,8 @@ class DeliverySettings(Settings, frozen=True, kw_only=True):
     `hms_url`: base URL of Huawei's Push Kit; unset, messages go to a simulator in this process.
     `hms_token_url`: where access tokens of Huawei's clients come from.
     `hms_authority`: a PEM file with the certificate authority of both URLs, when they are not Huawei's.
+    `harmony_url`: base URL of Huawei's Push Kit for HarmonyOS 5 and later; unset, messages go to a simulator.
+    `harmony_authority`: a PEM file with the certificate authority of this URL, when it is not Huawei's.
     """
 
     apns_url: str | None = None
@@ -37,6 +39,8 @@ class DeliverySettings(Settings, frozen=True, kw_only=True):
     hms_url: str | None = None
     hms_token_url: str = HUAWEI_TOKEN_URL
     hms_authority: str | None = None
+    harmony_url: str | None = None
+    harmony_authority: str | None = None
     channel_grace_s: int = 15
     """Time after the end of a device's connection from which a channel is asked to show its messages.
 
@@ -57,6 +61,7 @@ class DeliverySettings(Settings, frozen=True, kw_only=True):
             "APNS_AUTHORITY": self.apns_authority,
             "FCM_AUTHORITY": self.fcm_authority,
             "HMS_AUTHORITY": self.hms_authority,
+            "HARMONY_AUTHORITY": self.harmony_authority,
         }
         for name, authority in authorities.items():
             if authority is not None and not os.access(authority, os.R_OK):

@@ -1,5 +1,5 @@
-"""A simulator of Huawei's Push Kit (HMS), strict as Huawei documents it. An installation uses it by default.
+"""Simulators of Huawei's Push Kit, strict as Huawei documents it. An installation uses them by default.
 
-clients.py: clients and the access tokens they are granted     requests.py: what Huawei refuses
-server.py: the service, over HTTP/1.1 and TLS
+server.py: what both generations share, and HMS       harmony.py: HarmonyOS 5 and later
+clients.py: HMS clients and their access tokens       requests.py, harmony_requests.py: what Huawei refuses
 """

@@ -78,7 +78,8 @@ def _checked_id(value: str, at: str) -> str:
     return text
 
 
-def _read_categories(value: str, at: str) -> Part:
+def read_categories(value: str, at: str) -> Part:
+    """Read a list of Huawei's categories. InputError."""
     categories = sorted(set(value.replace(",", " ").split()))
     if len(categories) > _MAX_CATEGORIES:
         raise InputError(Code.TOO_MANY_ENTRIES, at=at, most=_MAX_CATEGORIES)
@@ -123,7 +124,7 @@ HMS = CredentialsForm(
         CredentialField(
             "categories",
             FieldKind.LIST,
-            _read_categories,
+            read_categories,
             words("Granted categories"),
             words("Those that Huawei has granted the app, such as IM or WORK. All other messages are MARKETING."),
         ),

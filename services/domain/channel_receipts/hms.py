@@ -1,4 +1,4 @@
-"""Receipts of Huawei's Push Kit (HMS)."""
+"""Receipts of Huawei's Push Kit, of both generations: HMS and HarmonyOS."""
 
 import hmac
 import re
@@ -35,8 +35,9 @@ STATUSES: Mapping[int, tuple[ReceiptKind, str]] = {
     102: (ReceiptKind.OTHER, "daily limit"),
     144: (ReceiptKind.OTHER, "another profile"),
     201: (ReceiptKind.OTHER, "held back"),
+    256: (ReceiptKind.OTHER, "daily limit of its kind"),
 }
-"""Documented statuses. Any other is counted alone."""
+"""Documented statuses, 256 of HarmonyOS alone. Any other is counted alone."""
 
 
 class _Status(msgspec.Struct):
@@ -49,7 +50,22 @@ class _Body(msgspec.Struct):
     statuses: list[_Status]
 
 
+class _DeliveryStatus(msgspec.Struct):
+    result: int | str
+
+
+class _HarmonyStatus(msgspec.Struct):
+    token: str
+    deliveryStatus: _DeliveryStatus  # Huawei's name
+    biTag: str = ""
+
+
+class _HarmonyBody(msgspec.Struct):
+    statuses: list[_HarmonyStatus]
+
+
 _bodies = msgspec.json.Decoder(_Body)
+_harmony_bodies = msgspec.json.Decoder(_HarmonyBody)
 
 
 def read_hms(body: bytes, tags: ReceiptTags) -> Sequence[Receipt]:
@@ -58,16 +74,27 @@ def read_hms(body: bytes, tags: ReceiptTags) -> Sequence[Receipt]:
         statuses = _bodies.decode(body).statuses
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ValueError("no receipts of HMS") from None
-    return [_receipt(each, tags.msgid(each.biTag)) for each in statuses[:MAX_RECEIPTS]]
+    return [_receipt(each.token, tags.msgid(each.biTag), each.status) for each in statuses[:MAX_RECEIPTS]]
 
 
-def _receipt(status: _Status, msgid: int | None) -> Receipt:
+def read_harmony(body: bytes, tags: ReceiptTags) -> Sequence[Receipt]:
+    """Read the body of Huawei's call for HarmonyOS. ValueError: it is none."""
+    try:
+        statuses = _harmony_bodies.decode(body).statuses
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ValueError("no receipts of HarmonyOS") from None
+    return [
+        _receipt(each.token, tags.msgid(each.biTag), each.deliveryStatus.result) for each in statuses[:MAX_RECEIPTS]
+    ]
+
+
+def _receipt(token: str, msgid: int | None, status: int | str) -> Receipt:
     if msgid is None:
-        return Receipt(status.token, 0, ReceiptKind.OTHER, UNKNOWN_MARK)
-    text = str(status.status)
+        return Receipt(token, 0, ReceiptKind.OTHER, UNKNOWN_MARK)
+    text = str(status)
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else -1
     kind, words = STATUSES.get(number, (ReceiptKind.OTHER, ""))
-    return Receipt(status.token, msgid, kind, f"{number} {words}" if words else "other")
+    return Receipt(token, msgid, kind, f"{number} {words}" if words else "other")
 
 
 _CALLBACK_ID = re.compile(r"timestamp=([0-9]{1,16}); *nonce=([!-:<-~]{1,200}); *value=([A-Za-z0-9+/=]{1,100})")
@@ -83,4 +110,7 @@ def is_signed(callback_id: str, key: str, now_ms: int) -> bool:
     return hmac.compare_digest(b64encode(signed), value.encode())
 
 
-HMS_RECEIPTS = VendorReceipts(read_hms, "X-HUAWEI-CALLBACK-ID", is_signed, b'{"errno":"0","errmsg":"ok"}')
+_HEADER, _ANSWER = "X-HUAWEI-CALLBACK-ID", b'{"errno":"0","errmsg":"ok"}'
+
+HMS_RECEIPTS = VendorReceipts(read_hms, _HEADER, is_signed, _ANSWER)
+HARMONY_RECEIPTS = VendorReceipts(read_harmony, _HEADER, is_signed, _ANSWER)

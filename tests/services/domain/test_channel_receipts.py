@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from protos.registry.v1.apps_pb2 import CHANNEL_FCM, CHANNEL_HMS, App, ChannelCredentials, ChannelSetting
-from services.domain.channel_receipts.hms import STATUSES, is_signed, read_hms
+from services.domain.channel_receipts.hms import STATUSES, is_signed, read_harmony, read_hms
 from services.domain.channel_receipts.receipts import (
     KEY_SETTING,
     MAX_AGE_MS,
@@ -44,6 +44,24 @@ def test_every_documented_status_of_huawei(status: int) -> None:
     kind, words = STATUSES[status]
     expected = [Receipt("a", 7, kind, f"{status} {words}")]
     assert read(receipt(status)) == read(receipt(str(status))) == expected
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_every_documented_status_of_harmony(status: int) -> None:
+    kind, words = STATUSES[status]
+    told = {
+        "token": "a", "biTag": TAGS.tag(7), "pushType": 0, "appPackageName": "org.example.weather", "requestId": "1",
+        "deliveryStatus": {"result": status, "timestamp": 1_800_000_000_000},
+    }  # fmt: skip
+    body = json.dumps({"statuses": [told, {**told, "biTag": "carillon-7"}]}).encode()
+    unknown = Receipt("a", 0, ReceiptKind.OTHER, UNKNOWN_MARK)
+    assert read_harmony(body, TAGS) == [Receipt("a", 7, kind, f"{status} {words}"), unknown]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b'{"statuses":[{"token":"a"}]}', b"[" * 100_000])
+def test_what_is_no_call_for_harmony(body: bytes) -> None:
+    with pytest.raises(ValueError, match="no receipts of HarmonyOS"):
+        read_harmony(body, TAGS)
 
 
 def test_delivered_messages_and_dead_addresses() -> None:

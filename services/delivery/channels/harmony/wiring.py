@@ -1,0 +1,33 @@
+"""HarmonyOS as delivery runs it: Huawei's service, or the simulator in this process in its place."""
+
+from pathlib import Path
+
+from services.delivery.channels import ServedChannel
+from services.delivery.channels.harmony.sender import HarmonyEndpoint, SenderPool
+from services.delivery.channels.harmony.service import HarmonyCheck, HarmonyService
+from services.delivery.settings import DeliverySettings
+from services.domain.channel_credentials.harmony import open_harmony
+from services.domain.channel_credentials.stored import CredentialsCache
+from services.domain.role import RoleContext
+from services.hms_simulator.harmony import HarmonySimulator, simulated_accounts
+
+
+def harmony(settings: DeliverySettings, context: RoleContext) -> ServedChannel:
+    """Return the channel of these settings."""
+    clock = context.clock
+    simulator = None if settings.harmony_url else HarmonySimulator(clock)
+    account_of = CredentialsCache(open_harmony, context.keys)
+    service = HarmonyService(
+        lambda: SenderPool(_endpoint(settings, simulator), clock),
+        simulated_accounts(simulator, account_of) if simulator else account_of,
+        clock,
+    )
+    return ServedChannel(service, simulator, HarmonyCheck(service, simulated=simulator is not None))
+
+
+def _endpoint(settings: DeliverySettings, simulator: HarmonySimulator | None) -> HarmonyEndpoint:
+    if simulator is not None:
+        return HarmonyEndpoint(simulator.url, simulator.authority)
+    assert settings.harmony_url is not None
+    authority = Path(settings.harmony_authority).read_text() if settings.harmony_authority else None
+    return HarmonyEndpoint(settings.harmony_url, authority)
