@@ -48,8 +48,8 @@ lock: $(TOOLS)/installed
 	$(TOOLS)/bin/python requirements/lock.py $(ARGS)
 
 ## Build the devices' SDKs into dist/: carillon-device for Python (a wheel and its source), for npm (a tarball), for the
-## JVM (a jar) and Android (an AAR; Maven runs their tests too, and needs no network after the first time), a sample app
-## for Android (an APK), and the Swift package.
+## JVM (jars) and Android (an AAR), also as a Maven repository, a sample app for Android (an APK), and the Swift package.
+## Maven runs the tests of its parts too, and needs no network after the first time.
 sdk: install
 	mkdir -p dist
 	cd sdk && ../$(BIN)/python -m hatchling build -d ../dist
@@ -58,7 +58,7 @@ sdk: install
 	@command -v mvn >/dev/null || { echo "sdk: jar, AAR and APK are left out, because Maven is not installed" >&2; exit 0; }; \
 	set -ex; \
 	(cd sdk/jvm && mvn -q -B package -Dandroids=$(CURDIR)/.cache/androids); \
-	cp sdk/jvm/device/target/carillon-device-*.jar sdk/jvm/android/target/carillon-android-*.aar dist/; \
+	$(BIN)/python -m setup.maven_repository dist/maven; \
 	$(BIN)/python -m setup.android_sample dist/carillon-sample.apk
 
 ## Write the software bill of materials of an installation (CycloneDX JSON) to dist/carillon.cdx.json.

@@ -1,4 +1,4 @@
-"""The Kotlin SDKs of `sdk/jvm`, each built by Maven once for its sources, with its tests and its pages' snippets."""
+"""The Kotlin SDKs of `sdk/jvm`, built by Maven once for their sources, with their tests and their pages' snippets."""
 
 import fcntl
 import functools
@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -18,6 +18,7 @@ from testkit.repository import ROOT
 
 SOURCES = ROOT / "sdk/jvm"
 PAGES = (ROOT / "docs/kotlin-sdk.md", ROOT / "sdk/README.md")
+OKHTTP_PAGE = ROOT / "docs/okhttp.md"
 ANDROID_PAGE = ROOT / "docs/android-sdk.md"
 _CACHE = ROOT / ".cache/kotlin-sdk"
 _ANDROIDS = ROOT / ".cache/androids"
@@ -37,8 +38,9 @@ class BuiltModule(NamedTuple):
 
     def artifact(self, suffix: str) -> Path:
         """Return the jar or the AAR."""
-        (made,) = (self.folder / "target").glob(f"carillon-*.{suffix}")
-        return made
+        made = [path for path in (self.folder / "target").glob(f"carillon-*.{suffix}") if "-tests." not in path.name]
+        (artifact,) = made
+        return artifact
 
     def test_cases(self) -> list[ElementTree.Element]:
         reports = (self.folder / "target/surefire-reports").glob("*.xml")
@@ -54,7 +56,14 @@ class BuiltModule(NamedTuple):
 
 def kotlin_sdk() -> BuiltModule:
     """Return the built SDK for the JVM; skip the test where Java or Maven is missing."""
-    return _built("device", PAGES, ["-pl", "device"])
+    return BuiltModule(
+        _built("device", {"device": PAGES, "device-okhttp": [OKHTTP_PAGE]}, ["-pl", "device,device-okhttp"])
+    )
+
+
+def okhttp_sdk() -> BuiltModule:
+    """Return the built connector for OkHttp."""
+    return BuiltModule(kotlin_sdk().folder.with_name("device-okhttp"))
 
 
 def android_sdk() -> BuiltModule:
@@ -63,7 +72,8 @@ def android_sdk() -> BuiltModule:
     It is built after the one for the JVM, so that no two builds fetch the same files.
     """
     kotlin_sdk()
-    return _built("android", [ANDROID_PAGE], ["-pl", "sample", "-am", f"-Dandroids={_ANDROIDS}", "-Duntested=true"])
+    options = ["-pl", "sample", "-am", f"-Dandroids={_ANDROIDS}", "-Duntested=true"]
+    return BuiltModule(_built("android", {"android": [ANDROID_PAGE]}, options))
 
 
 def sample_app() -> BuiltModule:
@@ -77,16 +87,18 @@ def run_on_android(sdk: BuiltModule, main: str, *options: str) -> list[str]:
     return sdk.command(f"org.junit.runner.JUnitCore {main}", *robolectric, *_OPENED, *options)
 
 
-def _built(module: str, pages: Sequence[Path], options: list[str]) -> BuiltModule:
+def _built(module: str, pages: Mapping[str, Sequence[Path]], options: Sequence[str]) -> Path:
+    """Return the folder of a module, built with others; `pages` by the module whose tests have their snippets."""
     needed("java")
-    made = _CACHE / _digest(module, pages)
+    made = _CACHE / _digest(module, [page for each in pages.values() for page in each])
     _CACHE.mkdir(parents=True, exist_ok=True)
     with (_CACHE / f"{module}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        failed = "" if made.exists() else _build(made, module, tuple(pages), tuple(options))
+        listed = tuple((name, page) for name, each in pages.items() for page in each)
+        failed = "" if made.exists() else _build(made, listed, tuple(options))
     if failed:
         raise RuntimeError(f"Maven did not build carillon-{module}:\n{failed}")
-    return BuiltModule(made / module)
+    return made / module
 
 
 def snippets(page: Path) -> list[str]:
@@ -99,9 +111,9 @@ def snippet_main(page: Path, number: int) -> str:
     return f"docs.{_package(page)}.Snippet{number}Kt"
 
 
-def _digest(module: str, pages: Sequence[Path]) -> str:
+def _digest(module: str, pages: Iterable[Path]) -> str:
     """Return what changes with every file that is built from, and with this one."""
-    others = {"android", "sample"} if module == "device" else set()
+    others = {"android", "sample"} if module == "device" else {"device-okhttp"}
     files = [
         path
         for path in sorted(SOURCES.rglob("*"))
@@ -114,18 +126,18 @@ def _digest(module: str, pages: Sequence[Path]) -> str:
 
 
 @functools.cache
-def _build(made: Path, module: str, pages: tuple[Path, ...], options: tuple[str, ...]) -> str:
-    """Build a module, once in a run of the tests; return what Maven said if it failed, else ""."""
+def _build(made: Path, pages: tuple[tuple[str, Path], ...], options: tuple[str, ...]) -> str:
+    """Build modules, once in a run of the tests; return what Maven said if it failed, else ""."""
     with tempfile.TemporaryDirectory(dir=_CACHE) as scratch:
         source = Path(scratch, "jvm")
         shutil.copytree(SOURCES, source, ignore=shutil.ignore_patterns("target"))
-        for page in pages:
+        for module, page in pages:
             for number, text in enumerate(snippets(page)):
                 _write_snippet(source / module / "src/test/kotlin/docs" / _package(page), number, text)
         if said := maven(["package", *_BUILD, *options], source, _BOUND_S):
             return said
-        classpath = source / module / "target/classpath"
-        classpath.write_text(classpath.read_text().replace(str(source), str(made)))
+        for classpath in source.glob("*/target/classpath"):
+            classpath.write_text(classpath.read_text().replace(str(source), str(made)))
         source.rename(made)
         return ""
 

@@ -41,6 +41,7 @@ ELSEWHERE = {
     ("docs/devices.md", ""): "tests/contract/sdk/test_docs.py",
     ("docs/android-sdk.md", ""): "tests/contract/sdk/test_android.py",
     ("docs/kotlin-sdk.md", ""): "tests/contract/sdk/test_kotlin.py",
+    ("docs/okhttp.md", ""): "tests/contract/sdk/test_okhttp.py",
     ("docs/swift-sdk.md", ""): "tests/contract/sdk/test_iphone.py",
     ("sdk/README.md", "import dev.carillon"): "tests/contract/sdk/test_kotlin.py",
     ("sdk/README.md", ""): "tests/contract/sdk/test_packages.py",

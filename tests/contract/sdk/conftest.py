@@ -38,7 +38,10 @@ async def endpoint() -> AsyncIterator[ScriptedEndpoint]:
     await endpoint.close()
 
 
-@pytest.fixture(params=["python", "javascript", pytest.param("kotlin", marks=pytest.mark.long)])
+JVM = [pytest.param(name, marks=pytest.mark.long) for name in ("kotlin", "okhttp")]
+
+
+@pytest.fixture(params=["python", "javascript", *JVM])
 async def start_device(
     request: pytest.FixtureRequest, gateway: ScriptedGateway, tmp_path: Path
 ) -> AsyncIterator[StartDevice]:

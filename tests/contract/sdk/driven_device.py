@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from testkit.gateway.scripted_gateway import ScriptedConnection, ScriptedGateway
-from testkit.kotlin_sdk import kotlin_sdk
+from testkit.kotlin_sdk import kotlin_sdk, okhttp_sdk
 from testkit.programs import needed
 from testkit.swift_sdk import swift_sdk
 
@@ -18,6 +18,7 @@ PROGRAMS: Mapping[str, Callable[[str | None], list[str]]] = {
     "python": lambda _: [sys.executable, str(HERE / "driver.py")],
     "javascript": lambda _: [needed("node"), "--no-warnings", "--experimental-websocket", str(HERE / "driver.mjs")],
     "kotlin": lambda _: kotlin_sdk().command("dev.carillon.device.DriverKt"),
+    "okhttp": lambda _: okhttp_sdk().command("dev.carillon.okhttp.DriverKt"),
     "swift": lambda ca: swift_sdk().driver(ca),
     "webpush": lambda _: [needed("node"), "--no-warnings", str(HERE / "driver_webpush.mjs")],
 }

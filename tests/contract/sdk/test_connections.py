@@ -266,6 +266,9 @@ async def test_text_that_is_not_utf_8_ends_the_connection_and_it_reconnects(
 ) -> None:
     device, connection = await connected(start_device, gateway)
     connection.send_payload(b'{"type": "push", "msgid": 1, "is_notif": 0, "content": "\xff", "expires_at": 1}')
+    if device.sdk == "okhttp":  # which puts a character in the place of such bytes, and cannot be told not to
+        assert await device.shown() == "\ufffd"
+        return
     assert await device.retry_ms() == 100
     assert await connection.closed() in {1007, None}
     device.elapse(100)

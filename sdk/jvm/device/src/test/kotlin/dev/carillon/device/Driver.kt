@@ -9,19 +9,20 @@ import java.util.logging.Logger
 import javax.net.ssl.SSLContext
 import javax.net.ssl.SSLSocketFactory
 import javax.net.ssl.TrustManagerFactory
+import javax.net.ssl.X509TrustManager
 
 /**
  * Runs one device for the conformance tests: reads a command a line, and prints an event a line, both as JSON.
  *
  * The app fails on the content "fail", never ends on "hang", and waits 5 s on "slow".
  */
-internal class Driver {
+public class Driver(private val connector: (authorities: String?) -> Connector) {
     private val timers = ManualTimers()
     private lateinit var device: CarillonDevice
     private var ended: DeviceEvent.Ended? = null
     private var waitsForEnd = false
 
-    fun run() {
+    public fun run() {
         for (line in generateSequence(::readLine)) {
             val command = decodeFrame(line)!!
             when (command["do"]) {
@@ -49,7 +50,7 @@ internal class Driver {
             DeviceConfig(command["url"] as String, "1000000001", attributes, heartbeatS),
             FileStorage(File(command["state"] as String)),
             App(),
-            connector = WebSocketConnector((command["ca"] as String?)?.let(::trusting)),
+            connector = connector(command["ca"] as String?),
             timers = timers,
             random = { 0.5 },
         )
@@ -147,16 +148,17 @@ internal class Driver {
     private fun Map<String, Any?>.ms(): Long = Math.round((this["ms"] as Number).toDouble())
 }
 
-/** Returns sockets that trust the authorities in a PEM file alone. */
-private fun trusting(file: String): SSLSocketFactory {
+/** Returns sockets that trust the authorities in a PEM file alone, and what verifies for them. */
+public fun trusted(file: String): Pair<SSLSocketFactory, X509TrustManager> {
     val store = KeyStore.getInstance(KeyStore.getDefaultType()).apply { load(null, null) }
     val found = File(file).inputStream().use { CertificateFactory.getInstance("X.509").generateCertificates(it) }
     found.forEachIndexed { index, certificate -> store.setCertificateEntry("$index", certificate) }
     val trusted = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm()).apply { init(store) }
-    return SSLContext.getInstance("TLS").apply { init(null, trusted.trustManagers, null) }.socketFactory
+    val sockets = SSLContext.getInstance("TLS").apply { init(null, trusted.trustManagers, null) }.socketFactory
+    return sockets to trusted.trustManagers.single() as X509TrustManager
 }
 
 internal fun main() {
     Logger.getLogger("dev.carillon.device").level = Level.OFF
-    Driver().run()
+    Driver { authorities -> WebSocketConnector(authorities?.let { trusted(it).first }) }.run()
 }
