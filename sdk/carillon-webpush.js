@@ -7,7 +7,7 @@
  * @typedef {{url: string, appkey: string, token: string, key: string, home?: string}} Device
  */
 (() => {
-  const [MAX_SEEN, MAX_REPORTS, MAX_INBOX] = [1000, 200, 100];
+  const [MAX_SEEN, MAX_REPORTS, MAX_INBOX, MAX_ADDRESS] = [1000, 200, 100, 8192];
   const TAG = "carillon-";
   const isWorker = typeof ServiceWorkerGlobalScope !== "undefined" && self instanceof ServiceWorkerGlobalScope;
 
@@ -225,10 +225,18 @@
 
   on("notificationclose", (push) => report("dismissed", push.msgid));
 
+  /** Returns the address of a web page; null for anything else. */
+  const webAddress = (/** @type {unknown} */ param) => {
+    const text = typeof param === "string" ? param.trim() : "";
+    if (text.length > MAX_ADDRESS || !/^https?:\/\/[^/?#]/i.test(text)) return null;
+    return text.replace(/^https?/i, (scheme) => scheme.toLowerCase());
+  };
+
   /** Opens what a click asks for: a URL, or the site itself, in a page that is open already if there is one. */
   const open = async (/** @type {Push} */ push) => {
     const { action, param } = push.click ?? {};
-    if (action === 2 && /^https?:\/\//i.test(String(param))) return worker.clients.openWindow(param);
+    const address = action === 2 ? webAddress(param) : null;
+    if (address) return worker.clients.openWindow(address);
     const home = (await read("device"))?.home ?? worker.registration.scope;
     const pages = await worker.clients.matchAll({ type: "window", includeUncontrolled: true });
     const page = pages.find((/** @type {WindowClient} */ { url }) => url === home) ?? pages[0];

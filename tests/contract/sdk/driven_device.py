@@ -11,6 +11,7 @@ from typing import Any
 from testkit.gateway.scripted_gateway import ScriptedConnection, ScriptedGateway
 from testkit.kotlin_sdk import kotlin_sdk, okhttp_sdk
 from testkit.programs import needed
+from testkit.repository import ROOT
 from testkit.swift_sdk import swift_sdk
 
 HERE = Path(__file__).parent
@@ -39,7 +40,7 @@ class DrivenDevice:
     async def start(
         cls, sdk: str, url: str, state: str, ca: str | None, options: Mapping[str, object]
     ) -> "DrivenDevice":
-        """Start a device; `options` are attributes and heartbeat."""
+        """Start a device; `options` are attributes, heartbeat and chance."""
         process = await asyncio.create_subprocess_exec(
             *PROGRAMS[sdk](ca),
             stdin=asyncio.subprocess.PIPE,
@@ -109,6 +110,11 @@ class DrivenDevice:
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
+
+
+def vectors(name: str) -> Any:
+    """Return what all SDKs compute alike, from a file of `sdk/conformance/vectors`."""
+    return json.loads((ROOT / f"sdk/conformance/vectors/{name}.json").read_text())
 
 
 StartDevice = Callable[..., Awaitable[DrivenDevice]]

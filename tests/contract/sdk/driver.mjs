@@ -57,10 +57,10 @@ function onPush(push) {
 
 let device;
 const commands = {
-  start({ url, state, attributes, heartbeat }) {
+  start({ url, state, attributes, heartbeat, chance = 0.5 }) {
     const onEvent = (event) => emit({ event });
     const storage = stored(state);
-    device = new Device(url, "1000000001", { storage, attributes, heartbeat, onPush, onEvent, timers, random: () => 0.5 });
+    device = new Device(url, "1000000001", { storage, attributes, heartbeat, onPush, onEvent, timers, random: () => chance });
     device.connect().then(
       () => emit({ connect: "welcomed" }),
       (error) => emit({ connect: error.kind ?? "storage" }),

@@ -88,7 +88,9 @@ class Driver:
                     emit(closed=True)
                     return
 
-    def _start(self, url: str, state: str, ca: str | None, attributes: Any = None, heartbeat: Any = None) -> None:
+    def _start(
+        self, url: str, state: str, ca: str | None, attributes: Any = None, heartbeat: Any = None, chance: float = 0.5
+    ) -> None:
         self._device = Device(
             url,
             "1000000001",
@@ -99,7 +101,7 @@ class Driver:
             on_push=self._push,
             on_event=lambda event: emit(event=event),
             sleep=self._timers.sleep,
-            random=lambda: 0.5,
+            random=lambda: chance,
         )
         self._tasks.add(asyncio.create_task(self._connect()))
 

@@ -25,7 +25,8 @@ globalThis.ServiceWorkerGlobalScope = class {
   static [Symbol.hasInstance] = () => true;
 };
 globalThis.addEventListener = (type, listener) => (listeners[type] = listener);
-globalThis.clients = { matchAll: async () => [], openWindow: async () => null };
+let opened = null;
+globalThis.clients = { matchAll: async () => [], openWindow: async (url) => void (opened = url) };
 globalThis.registration = { scope: "/", showNotification: async () => {} };
 await import("../../../sdk/carillon-webpush.js");
 
@@ -46,13 +47,13 @@ const commands = {
     await CarillonWebPush.subscribe({ url, appkey: "1000000001", registration: { pushManager } });
     emit({ event: { type: "welcome" } });
   },
-  async notification({ event, msgid }) {
-    const push = { type: "push", msgid, is_notif: 1, content: "text" };
+  async notification({ event, msgid, click }) {
+    const push = { type: "push", msgid, is_notif: 1, content: "text", click };
     if (event === "shown") await dispatch("push", { data: { json: () => push } });
     const notification = { data: { carillon: push }, close() {} };
     if (event === "clicked") await dispatch("notificationclick", { notification });
     if (event === "dismissed") await dispatch("notificationclose", { notification });
-    emit({ returned: null });
+    emit({ returned: click ? opened : null });
   },
   close() {
     emit({ closed: true });

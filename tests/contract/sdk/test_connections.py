@@ -14,7 +14,7 @@ import pytest
 from services.gateway.websocket.frames import TEXT, encode
 from testkit.certificates import Authority
 from testkit.gateway.scripted_gateway import WELCOME, ScriptedGateway, push
-from tests.contract.sdk.driven_device import StartDevice, connected
+from tests.contract.sdk.driven_device import StartDevice, connected, vectors
 
 
 async def test_hello_and_the_identity_of_the_welcome_after_a_restart(
@@ -60,20 +60,21 @@ async def test_it_reconnects_as_the_same_device_after_a_lost_connection(
     assert (hello["token"], hello["key"]) == ("t-1", "k-1")
 
 
+@pytest.mark.parametrize("vector", vectors("delays")["reconnect"], ids=lambda vector: str(vector["chance"]))
 async def test_back_off_doubles_after_each_failure_up_to_30_s(
-    start_device: StartDevice, gateway: ScriptedGateway
+    start_device: StartDevice, gateway: ScriptedGateway, vector: dict[str, Any]
 ) -> None:
-    device = await start_device()
+    device = await start_device(chance=vector["chance"])
     waits = []
-    for _ in range(9):
+    for _ in vector["retry_ms"]:
         (await gateway.next_connection()).drop()
         waits.append(await device.retry_ms())
         device.elapse(waits[-1])
-    assert waits == [200, 400, 800, 1600, 3200, 6400, 12800, 15000, 15000]
+    assert waits == vector["retry_ms"]
     connection = await gateway.welcome_next()
     await device.welcomed()
     connection.drop()
-    assert await device.retry_ms() == 100
+    assert await device.retry_ms() == 200 * vector["chance"]
 
 
 async def test_back_off_doubles_while_the_identity_cannot_be_saved(
@@ -94,20 +95,11 @@ async def test_back_off_doubles_while_the_identity_cannot_be_saved(
     assert await device.retry_ms() == 100
 
 
-GOODBYES = [
-    ({"reason": "draining", "retry_after_ms": 1500}, 1500),
-    ({"reason": "draining"}, 100),
-    ({"reason": "idle", "retry_after_ms": 0}, 100),
-    ({"reason": "idle", "retry_after_ms": "soon"}, 100),
-    ({"reason": "a reason of later days", "retry_after_ms": 20}, 20),
-    ({"reason": "draining", "retry_after_ms": 10**12}, 86_400_000),
-]
-
-
-@pytest.mark.parametrize(("goodbye", "wait_ms"), GOODBYES)
+@pytest.mark.parametrize("vector", vectors("delays")["goodbye"], ids=lambda vector: str(vector["goodbye"]))
 async def test_it_reconnects_after_the_delay_of_the_goodbye(
-    start_device: StartDevice, gateway: ScriptedGateway, goodbye: dict[str, Any], wait_ms: int
+    start_device: StartDevice, gateway: ScriptedGateway, vector: dict[str, Any]
 ) -> None:
+    goodbye, wait_ms = vector["goodbye"], vector["retry_ms"]
     device, connection = await connected(start_device, gateway)
     connection.goodbye(**goodbye)
     assert await device.event("goodbye") == {"type": "goodbye", **goodbye}

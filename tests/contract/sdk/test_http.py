@@ -7,7 +7,7 @@ import pytest
 
 from testkit.edge.scripted_endpoint import ScriptedEndpoint, ScriptedRequest
 from testkit.swift_sdk import MARKS
-from tests.contract.sdk.driven_device import DrivenDevice, Json, StartDevice
+from tests.contract.sdk.driven_device import DrivenDevice, Json, StartDevice, vectors
 
 TOKEN = "ab" * 32
 
@@ -39,6 +39,18 @@ async def registered(start: StartDevice, endpoint: ScriptedEndpoint) -> tuple[Dr
         (await endpoint.next("set_address")).ok()
     await device.event("welcome")
     return device, {"appkey": "1000000001", **identity}
+
+
+async def test_a_click_opens_web_pages_alone(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
+    device = await DrivenDevice.start("webpush", endpoint.url, str(tmp_path / "state"), None, {})
+    shared = vectors("web_addresses")
+    try:
+        for param, url in [*shared["opened"], *((param, "/") for param in shared["refused"])]:
+            click = {"action": 2, "param": param}
+            device.command(do="notification", event="clicked", msgid=1, click=click)
+            assert await device.next("returned") == url, param
+    finally:
+        await device.kill()
 
 
 def notification(device: DrivenDevice, event: str, msgid: int) -> None:

@@ -26,7 +26,7 @@ from testkit.installation.app_server import AppServer
 from testkit.installation.processes import Installation
 from testkit.swift_sdk import MARKS, SOURCES, swift_sdk
 from testkit.waiting import until
-from tests.contract.sdk.driven_device import BOUND_S, DrivenDevice, Json, StartDevice
+from tests.contract.sdk.driven_device import BOUND_S, DrivenDevice, Json, StartDevice, vectors
 from tests.contract.sdk.test_requests import REQUESTS
 
 pytestmark = list(MARKS)
@@ -331,6 +331,19 @@ async def test_a_request_whose_key_is_refused_is_repeated_under_another_key(
     (await endpoint.next("clear_alias")).refuse(401, "unauthorized")
     assert await device.next("raised") == ["refused", 401], "a third hello in a row would change nothing"
     assert endpoint.requests.empty()
+
+
+@pytest.mark.parametrize("vector", [each for each in vectors("delays")["proof"] if each["chance"] == 0.5], ids=str)
+async def test_proofs_are_fetched_again_as_the_shared_vectors_say(
+    start: StartDevice, endpoint: ScriptedEndpoint, vector: dict[str, Any]
+) -> None:
+    device = await registered(start, endpoint)
+    device.call("add_stags", ["user:7"], {"proof": ["one", "two", "three", "four"]})
+    for delay_ms in (*vector["delays_ms"], None):
+        (await endpoint.next("add_stags")).refuse(vector["code"], "proof: no")
+        if delay_ms is not None:
+            device.elapse(delay_ms)
+    assert await device.next("raised") == ["refused", vector["code"]]
 
 
 async def test_a_proof_that_is_refused_is_fetched_again_with_growing_delays(

@@ -5,11 +5,13 @@ Waits end when the test orders it.
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
 from picows import WSMsgType
 
 from testkit.gateway.scripted_gateway import ScriptedGateway, push
-from tests.contract.sdk.driven_device import StartDevice, connected
+from tests.contract.sdk.driven_device import StartDevice, connected, vectors
 
 
 async def test_pushes_handled_together_are_acknowledged_together(
@@ -79,6 +81,27 @@ async def test_the_last_1000_message_ids_are_remembered(
         await device.shown()
     connection.send(push(2, "still known"), push(1, "forgotten"))
     assert await device.shown() == "forgotten"
+
+
+@pytest.mark.parametrize("vector", vectors("seen"), ids=lambda vector: str(vector["what"]))
+async def test_the_list_of_seen_ids_is_the_same_in_each_sdk(
+    start_device: StartDevice, gateway: ScriptedGateway, tmp_path: Path, vector: dict[str, Any]
+) -> None:
+    def numbers(ranges: list[list[int]]) -> list[int]:
+        return [number for first, last in ranges for number in range(first, last + 1)]
+
+    device, connection = await connected(start_device, gateway)
+    for sent in vector["pushes"]:
+        ids = numbers([sent])
+        for start in range(0, len(ids), 500):  # fewer than a device lets wait
+            batch = ids[start : start + 500]
+            connection.send(*(push(number, str(number)) for number in batch))
+            acknowledged: list[int] = []
+            while len(acknowledged) < len(batch):
+                acknowledged += (await connection.next())["msgids"]
+            assert acknowledged == batch
+    assert json.loads((tmp_path / "state.json").read_text())["msgids"] == numbers(vector["msgids"])
+    assert [int(await device.shown()) for _ in numbers(vector["shown"])] == numbers(vector["shown"])
 
 
 async def test_acknowledged_message_ids_are_saved(

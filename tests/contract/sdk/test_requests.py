@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from testkit.gateway.scripted_gateway import ScriptedGateway
-from tests.contract.sdk.driven_device import StartDevice, connected
+from tests.contract.sdk.driven_device import StartDevice, connected, vectors
 
 REQUESTS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("set_alias", ["alice"], {"type": "set_alias", "alias": "alice"}),
@@ -74,18 +74,22 @@ async def test_a_proof_that_is_refused_is_fetched_again_with_growing_delays(
     await device.next("returned")
 
 
-@pytest.mark.parametrize(("code", "attempts"), [(401, 3), (429, 3), (403, 1), (400, 1), (500, 1)])
+@pytest.mark.parametrize(
+    "vector", vectors("delays")["proof"], ids=lambda vector: f"{vector['code']}-{vector['chance']}"
+)
 async def test_only_proofs_that_are_wrong_or_too_many_are_fetched_again_and_at_most_twice(
-    start_device: StartDevice, gateway: ScriptedGateway, code: int, attempts: int
+    start_device: StartDevice, gateway: ScriptedGateway, vector: dict[str, Any]
 ) -> None:
-    device, connection = await connected(start_device, gateway)
+    device = await start_device(chance=vector["chance"])
+    connection = await gateway.welcome_next()
+    await device.welcomed()
     device.call("add_stags", ["user:7"], {"proof": ["one", "two", "three", "four"]})
-    for delay_ms in (4500, 9000, None)[3 - attempts :]:
+    for delay_ms in (*vector["delays_ms"], None):
         request = await connection.next()
-        connection.send({"type": "error", "id": request["id"], "code": code, "desc": "no"})
+        connection.send({"type": "error", "id": request["id"], "code": vector["code"], "desc": "no"})
         if delay_ms is not None:
             device.elapse(delay_ms)
-    assert await device.next("raised") == ["refused", code]
+    assert await device.next("raised") == ["refused", vector["code"]]
 
 
 async def test_a_proof_that_is_given_as_text_is_handed_in_once(

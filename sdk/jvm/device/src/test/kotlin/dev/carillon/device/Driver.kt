@@ -45,6 +45,7 @@ public class Driver(private val connector: (authorities: String?) -> Connector) 
 
     private fun start(command: Map<String, Any?>) {
         val attributes = (command["attributes"] as Map<*, *>?).orEmpty().entries.associate { "${it.key}" to "${it.value}" }
+        val chance = (command["chance"] as Double?) ?: 0.5
         val heartbeatS = (command["heartbeat"] as Long?)?.toInt()
         device = CarillonDevice(
             DeviceConfig(command["url"] as String, "1000000001", attributes, heartbeatS),
@@ -52,7 +53,7 @@ public class Driver(private val connector: (authorities: String?) -> Connector) 
             App(),
             connector = connector(command["ca"] as String?),
             timers = timers,
-            random = { 0.5 },
+            random = { chance },
         )
         device.start()
         device.whenConnected { _, error -> emit("connect" to outcome(error)) }
