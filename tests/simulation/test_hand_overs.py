@@ -20,8 +20,9 @@ WITHIN = 8
 def test_hand_overs_with_trouble_and_kills_show_each_message_once() -> None:
     ran = list(run_worlds([partial(run_world, HandOverWorld(), seed) for seed in range(WORLDS)]))
     assert [outcome.findings for outcome in ran] == [[]] * WORLDS
+    assert sum(outcome.counts["shown by a channel"] for outcome in ran) > 25 * WORLDS  # one world may have few
     for outcome in ran:
-        assert outcome.counts["shown by a channel"] > 10
+        assert outcome.counts["shown by a channel"] > 0
         assert outcome.effects["push_service_trouble"] > 0
 
 
