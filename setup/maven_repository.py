@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = ROOT / "sdk/jvm"
-PACKAGING: Mapping[str, str] = {"device": "jar", "device-okhttp": "jar", "android": "aar"}
+PACKAGING: Mapping[str, str] = {"device": "jar", "device-okhttp": "jar", "android": "aar", "android-ktx": "jar"}
 """By module, the form of its artifact. The sample is an app, not a library."""
 
 _XMLNS = "http://maven.apache.org/POM/4.0.0"
@@ -64,8 +64,11 @@ def own_pom(modules: Path, module: str) -> ElementTree.Element:
         if dependency.find(f"{_NAME}scope") is not None:
             continue  # for the build and its tests
         copied = ElementTree.SubElement(needed, "dependency")
+        name = text(dependency, "artifactId")
         for field in ("groupId", "artifactId", "version"):
             _add(copied, field, text(dependency, field))
+        if PACKAGING.get(name.removeprefix("carillon-")) == "aar":
+            _add(copied, "type", "aar")
         _add(copied, "scope", "compile")
     return pom
 

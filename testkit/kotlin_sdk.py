@@ -20,6 +20,7 @@ SOURCES = ROOT / "sdk/jvm"
 PAGES = (ROOT / "docs/kotlin-sdk.md", ROOT / "sdk/README.md")
 OKHTTP_PAGE = ROOT / "docs/okhttp.md"
 ANDROID_PAGE = ROOT / "docs/android-sdk.md"
+COROUTINES_PAGE = ROOT / "docs/coroutines.md"
 _CACHE = ROOT / ".cache/kotlin-sdk"
 _ANDROIDS = ROOT / ".cache/androids"
 """Robolectric's Androids, 600 MB, which all builds share."""
@@ -50,7 +51,8 @@ class BuiltModule(NamedTuple):
         """Return the command that runs a class of the module's tests, or a snippet, with the artifact."""
         target = self.folder / "target"
         libraries = (target / "classpath").read_text().strip()
-        path = [str(self.artifact("jar")), str(target / "test-classes"), libraries, str(target / "monitor/classes.jar")]
+        monitor = self.folder.with_name("android") / "target/monitor/classes.jar"
+        path = [str(self.artifact("jar")), str(target / "test-classes"), libraries, str(monitor)]
         return [needed("java"), *_FLAGS, *options, "-cp", os.pathsep.join(path), *main.split()]
 
 
@@ -67,13 +69,19 @@ def okhttp_sdk() -> BuiltModule:
 
 
 def android_sdk() -> BuiltModule:
-    """Return the built SDK for Android, tested on each of Robolectric's Androids, in two minutes; the sample app too.
+    """Return the built SDK for Android, tested on each of Robolectric's Androids, in two minutes; what uses it too.
 
     It is built after the one for the JVM, so that no two builds fetch the same files.
     """
     kotlin_sdk()
-    options = ["-pl", "sample", "-am", f"-Dandroids={_ANDROIDS}", "-Duntested=true"]
-    return BuiltModule(_built("android", {"android": [ANDROID_PAGE]}, options))
+    pages = {"android": [ANDROID_PAGE], "android-ktx": [COROUTINES_PAGE]}
+    options = ["-pl", "sample,android-ktx", "-am", f"-Dandroids={_ANDROIDS}", "-Duntested=true"]
+    return BuiltModule(_built("android", pages, options))
+
+
+def coroutines_sdk() -> BuiltModule:
+    """Return the built SDK for apps with coroutines."""
+    return BuiltModule(android_sdk().folder.with_name("android-ktx"))
 
 
 def sample_app() -> BuiltModule:
@@ -113,7 +121,7 @@ def snippet_main(page: Path, number: int) -> str:
 
 def _digest(module: str, pages: Iterable[Path]) -> str:
     """Return what changes with every file that is built from, and with this one."""
-    others = {"android", "sample"} if module == "device" else {"device-okhttp"}
+    others = {"android", "android-ktx", "sample"} if module == "device" else {"device-okhttp"}
     files = [
         path
         for path in sorted(SOURCES.rglob("*"))

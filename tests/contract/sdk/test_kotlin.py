@@ -56,7 +56,7 @@ def test_the_jar_is_small_and_holds_the_sdk_alone(sdk: BuiltModule) -> None:
 
 def test_the_build_names_no_repository_and_no_other_library() -> None:
     poms = [ElementTree.parse(path).getroot() for path in SOURCES.rglob("pom.xml") if "target" not in path.parts]
-    assert len(poms) == 5
+    assert len(poms) == 6
     name = "{http://maven.apache.org/POM/4.0.0}"
     for pom in poms:
         assert [each.tag for each in pom.iter() if "epository" in each.tag or each.tag == f"{name}url"] == []
@@ -66,7 +66,7 @@ def test_the_build_names_no_repository_and_no_other_library() -> None:
         for dependency in pom.iter(f"{name}dependency")
         if dependency.findtext(f"{name}scope") not in ("test", "provided")
     }
-    assert needed == {"kotlin-stdlib", "carillon-device", "carillon-android", "okhttp"}
+    assert needed == {"kotlin-stdlib", "carillon-device", "carillon-android", "okhttp", "kotlinx-coroutines-core-jvm"}
 
 
 def test_it_imports_nothing_but_javas_and_kotlins_own_packages() -> None:

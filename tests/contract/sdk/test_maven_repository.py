@@ -52,18 +52,22 @@ def test_each_library_has_its_artifact_its_pom_and_their_checksums(modules: Path
 
 def needs(module: str) -> list[tuple[str | None, ...]]:
     return [
-        tuple(each.findtext(field) for field in ("groupId", "artifactId", "version"))
+        tuple(each.findtext(field) for field in ("groupId", "artifactId", "version", "type"))
         for each in own_pom(MODULES, module).iter("dependency")
     ]
 
 
 def test_a_pom_names_what_an_app_needs_and_nothing_of_the_build() -> None:
-    assert needs("device") == [("org.jetbrains.kotlin", "kotlin-stdlib", "2.0.21")]
-    assert needs("android") == [("dev.carillon", "carillon-device", "0.1.0")]
+    assert needs("device") == [("org.jetbrains.kotlin", "kotlin-stdlib", "2.0.21", None)]
+    assert needs("android") == [("dev.carillon", "carillon-device", "0.1.0", None)]
     assert needs("device-okhttp") == [
-        ("dev.carillon", "carillon-device", "0.1.0"),
-        ("com.squareup.okhttp3", "okhttp", "4.12.0"),
-        ("org.jetbrains.kotlin", "kotlin-stdlib", "2.0.21"),
+        ("dev.carillon", "carillon-device", "0.1.0", None),
+        ("com.squareup.okhttp3", "okhttp", "4.12.0", None),
+        ("org.jetbrains.kotlin", "kotlin-stdlib", "2.0.21", None),
+    ]
+    assert needs("android-ktx") == [
+        ("dev.carillon", "carillon-android", "0.1.0", "aar"),
+        ("org.jetbrains.kotlinx", "kotlinx-coroutines-core-jvm", "1.9.0", None),
     ]
 
 
