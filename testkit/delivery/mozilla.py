@@ -44,6 +44,7 @@ _PREFERENCES = {
     "services.settings.server": "http://127.0.0.1:1/",
     "browser.aboutwelcome.enabled": False,
     "browser.shell.checkDefaultBrowser": False,
+    "alerts.useSystemBackend": False,  # there is no service of the desktop that would show notifications
     "toolkit.shutdown.fastShutdownStage": 0,
 }
 _STOP_S = 60.0
@@ -192,10 +193,16 @@ class MozillaPushService(WebPushSimulator):
 
 
 @asynccontextmanager
-async def running_firefox(profile: Path, service: MozillaPushService, *pages: str) -> AsyncIterator[None]:
-    """Run Firefox with these pages; it is stopped as its user would stop it. A test is skipped where there is none."""
+async def running_firefox(
+    profile: Path, service: MozillaPushService, *pages: str, commands_port: int | None = None
+) -> AsyncIterator[None]:
+    """Run Firefox with these pages; it is stopped as its user would stop it. A test is skipped where there is none.
+
+    `commands_port`: where it takes commands, see `firefox_tabs`.
+    """
     _prepare(profile, service)
-    command = (needed(*FIREFOX), "--headless", "--no-remote", "--profile", str(profile), *pages)
+    remote = [] if commands_port is None else ["--remote-debugging-port", str(commands_port)]
+    command = (needed(*FIREFOX), "--headless", "--no-remote", *remote, "--profile", str(profile), *pages)
     with (profile / "output").open("ab") as output:
         process = await asyncio.create_subprocess_exec(
             *command, env={"PATH": "/usr/bin:/bin", "HOME": str(profile)}, stdout=output, stderr=output
