@@ -14,7 +14,7 @@ from protos.analytics.v1.analytics_pb2 import (
     StatisticsRequest,
     UserKind,
 )
-from tests.analytics.audit.test_audit_export import exported, table
+from tests.analytics.audit.test_export import exported, table
 from tests.analytics.records import APP
 from tests.analytics.statistics.sync_store import dates
 

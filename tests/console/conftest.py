@@ -1,7 +1,8 @@
 """A console with a real registry and real accounts behind it, and browsers without a screen that visit it."""
 
+import itertools
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +25,7 @@ from console.shell import backend, renderer
 from protos.accounts.v1.accounts_pb2 import MemberRole
 from protos.accounts.v1.service_pb2 import (
     CreateTeamRequest,
+    CreateTokenRequest,
     CreateUserRequest,
     GiveAppRequest,
     SetMemberRequest,
@@ -296,3 +298,54 @@ async def running_console(
         for browser in installation.browsers:
             await browser.http.aclose()
     await log.close()
+
+
+PREFIX = "/console/v1"
+
+
+class Program:
+    """Makes calls with an API token, or with none."""
+
+    def __init__(self, application: Any, text: str) -> None:
+        transport = httpx.ASGITransport(application, raise_app_exceptions=False, client=("192.0.2.9", 5000))
+        headers = {"Authorization": f"Bearer {text}"} if text else {}
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://console", headers=headers)
+
+    async def get(self, path: str, **query: str | int) -> httpx.Response:
+        return await self.http.get(PREFIX + path, params=query or None)
+
+    async def post(self, path: str, body: Any = None, **headers: str) -> httpx.Response:
+        found = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.http.post(PREFIX + path, json={} if body is None else body, headers=found)
+
+
+@dataclass
+class Programs:
+    """Makes API tokens of teams, and programs that use them."""
+
+    console: ConsoleInstallation
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    async def token(self, team_id: str, role: str, expires_in_s: int = 0) -> tuple[str, str]:
+        """Return the id and the text of a new API token."""
+        number = MemberRole.Value(f"MEMBER_ROLE_{role.upper()}")
+        asked = CreateTokenRequest(
+            team_id=team_id,
+            name=f"{role} {next(self._numbers)}",
+            role=number,
+            expires_in_s=expires_in_s,
+            origin=OPERATOR,
+        )
+        made = await self.console.accounts.CreateToken(asked)
+        return made.token.token_id, made.text
+
+    async def program(self, team_id: str, role: str) -> Program:
+        return self.of_text((await self.token(team_id, role))[1])
+
+    def of_text(self, text: str) -> Program:
+        return Program(self.console.application, text)
+
+
+@pytest.fixture
+def programs(console: ConsoleInstallation) -> Programs:
+    return Programs(console)

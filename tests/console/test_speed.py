@@ -13,7 +13,7 @@ from console.shell.sessions import is_token, padded
 from protos.analytics.v1.analytics_pb2 import ActionEntry, BroadcastRow, StatisticsResponse
 from testkit.edge.page_weight import page_weight
 from tests.console.conftest import START_MS, ConsoleInstallation
-from tests.console.test_pushes import audit, device
+from tests.console.pushes.test_pages import audit, device
 
 MAX_WEIGHT = 200_000
 MANY_PUSHES = StatisticsResponse(

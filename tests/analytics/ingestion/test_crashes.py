@@ -29,7 +29,7 @@ from services.process.metrics import LAG
 from testkit.faults.full_disk import full_disk
 from testkit.repository import ROOT
 from testkit.waiting import until_holds
-from tests.analytics.ingestion.test_connection_changes import MINUTE_MS, OPENED, START_MS, sums
+from tests.analytics.ingestion.connections.test_history import MINUTE_MS, OPENED, START_MS, sums
 from tests.analytics.ingestion.test_ingestion import task
 from tests.analytics.records import (
     T0,

@@ -29,7 +29,7 @@ from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH
 from services.log.port import NewRecord
 from services.log.sqlite.log import SqliteLog
 from services.process.clock import ManualClock, SystemClock
-from tests.analytics.audit.test_audit_export import exported, table
+from tests.analytics.audit.test_export import exported, table
 from tests.analytics.every_answer import answers
 from tests.analytics.records import (
     APP,

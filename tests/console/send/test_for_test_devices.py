@@ -6,8 +6,8 @@ from protos.delivery.v1.delivery_pb2 import GetAppleStateResponse
 from protos.push.v1.push_pb2 import KIND_UNICAST
 from protos.registry.v1.apps_pb2 import CHANNEL_APNS, CHANNEL_WEBPUSH, PLATFORM_IOS
 from tests.console.conftest import OPERATOR, ConsoleInstallation, text_of
-from tests.console.send.test_send import reviewed, send, sender_of, sent, tasks, team_ids
-from tests.console.test_pushes import audit
+from tests.console.pushes.test_pages import audit
+from tests.console.send.test_pages import reviewed, send, sender_of, sent, tasks, team_ids
 
 
 async def test_a_push_goes_to_the_test_devices_alone(console: ConsoleInstallation) -> None:

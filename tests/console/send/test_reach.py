@@ -10,12 +10,11 @@ from protos.accounts.v1.service_pb2 import UpdateTeamRequest
 from protos.registry.v1.devices_pb2 import AddStags, DeviceCommand
 from services.domain.command_writer import CommandWriter, device_command
 from testkit.waiting import until
-from tests.console.api.conftest import Program, Programs
-from tests.console.api.test_calls import TO_ALL, push
-from tests.console.conftest import OPERATOR, ConsoleInstallation, text_of
-from tests.console.send.test_drafts import drafts
-from tests.console.send.test_send import sent
-from tests.console.test_pushes import device
+from tests.console.conftest import OPERATOR, ConsoleInstallation, Program, Programs, text_of
+from tests.console.pushes.test_pages import device
+from tests.console.send.test_draft_pages import drafts
+from tests.console.send.test_pages import sent
+from tests.console.shell.test_calls import TO_ALL, push
 
 BROADCASTS = ApprovalRules(broadcasts=True)
 DEVICES = 4

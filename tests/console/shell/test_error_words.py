@@ -11,7 +11,7 @@ from console.shell.languages import Languages
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.errors import CarillonError, Code, InputError, TooManyRequestsError
 from tests.console.conftest import ConsoleInstallation, text_of
-from tests.console.send.test_send import reviewed, sender_of
+from tests.console.send.test_pages import reviewed, sender_of
 
 ENGLISH, CHINESE = (Languages().chosen(tag, "") for tag in ("en", "zh"))
 _LABEL = re.compile(r'<label for="f-([^"]+)">([^<]*?)\s*<')

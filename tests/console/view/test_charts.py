@@ -1,9 +1,9 @@
 """Charts, as Chromium draws them: what can be read of them without a pointer."""
 
 from protos.analytics.v1.analytics_pb2 import ConnectionsRow, LoginsRow, StatisticsResponse
+from tests.console.browser.chromium import chromium_page
 from tests.console.conftest import ConsoleInstallation
-from tests.console.test_statistics import viewer_of_app
-from tests.console.view.chromium import chromium_page
+from tests.console.statistics.test_pages import viewer_of_app
 
 
 async def test_the_legend_of_a_chart_has_the_last_numbers(console: ConsoleInstallation) -> None:

@@ -31,7 +31,7 @@ ELSEWHERE = {
     ("README.md", "git clone"): ".ci/run",
     ("README.md", "make test"): ".ci/run",
     ("docs/dashboards.md", "deploy/secrets.sh"): "tests/contract/packaging/test_secrets.py",
-    ("docs/dashboards.md", "SELECT"): "tests/analytics/store/test_tables.py",
+    ("docs/dashboards.md", "SELECT"): "tests/analytics/store/test_columns.py",
     ("docs/operators/kubernetes.md", "resources"): "tests/contract/kubernetes/test_roles.py",
     ("docs/operators/openid-connect.md", "{"): "tests/console/oidc/test_provider.py",
     ("docs/operators/backup.md", ""): "tests/journeys/test_backups.py",

@@ -10,7 +10,7 @@ from services.accounts.drafts.expiries import MAX_LATE_MS
 from services.errors import ConflictError
 from testkit.waiting import until
 from tests.services.accounts.conftest import START_MS, AccountsHarness, push_draft
-from tests.services.accounts.test_drafts import EXPIRED, new_team, status, until_sent
+from tests.services.accounts.drafts.test_decide import EXPIRED, new_team, status, until_sent
 
 WAITS_S = 600
 

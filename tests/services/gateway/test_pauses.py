@@ -21,7 +21,7 @@ from services.process.clock import ManualClock
 from testkit.gateway.role import ANDROID, NOON_MS, RunningGateway, start_service, stop_services
 from testkit.gateway.scripted_delivery import ScriptedDelivery
 from testkit.waiting import run_ready_tasks
-from tests.services.gateway.test_pushes import WrittenFrames, devices, sender, to
+from tests.services.gateway.test_push_sender import WrittenFrames, devices, sender, to
 
 
 async def test_a_broadcast_stops_within_a_slice_and_goes_on_after_the_resume(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,14 +36,18 @@ from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, TOPICS, d
 from services.log.port import Log, NewRecord, Partition, Record
 from services.log.sqlite.log import SqliteLog
 from services.log.topics import partition_of
+from services.net.rpc.caller import UserSocket
 from services.net.rpc.channel import Channel
 from services.net.rpc.local import LocalServer
+from services.net.rpc.server import RpcListener, serve
 from services.process.clock import ManualClock
 from services.process.runner import Service
 from services.registry.main import ROLE, build, open_state
 from services.registry.settings import RegistrySettings
 from services.replica import replay
 from services.replica.peers import Peers
+from testkit.services import running_services
+from tests.services.registry.command import Carillon, Outcome, run
 
 NOON_MS = 1_790_000_000_000
 PARTITIONS = 4
@@ -256,3 +260,19 @@ async def position_of_fact(log: Log, holds: Callable[[Device], bool]) -> Positio
 async def alias_cleared(log: Log, token: str) -> Position:
     """Wait until the device has no alias; return the position of that record."""
     return await position_of_fact(log, lambda device: device.token == token and not device.alias)
+
+
+@pytest.fixture
+async def carillon(registry: RunningRegistry) -> AsyncIterator[Carillon]:
+    """Return a function that runs `carillon app` with its arguments."""
+    user_socket = UserSocket("commands", registry.settings.data / "carillon.sock")
+    server = serve([f"unix:{user_socket.inner}"], users=user_socket.users)
+    for add in registry.role.servicers:
+        add(server)
+
+    async def call(*arguments: str, group: str = "app") -> Outcome:
+        return await run(registry.settings.data_dir, *arguments, group=group)
+
+    async with running_services([RpcListener("calls", server), user_socket]):
+        yield call
+    user_socket.close()

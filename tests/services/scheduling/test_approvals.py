@@ -11,7 +11,7 @@ from services.domain.recorded_reasons import ApprovalNeeded
 from services.errors import CarillonError, DeadlineError, PermissionDeniedError, UnavailableError
 from testkit.waiting import until, until_holds
 from tests.services.scheduling.conftest import SchedulingHarness, push
-from tests.services.scheduling.test_firing import assert_replays, assert_sent_once, is_fact, is_push
+from tests.services.scheduling.test_timer import assert_replays, assert_sent_once, is_fact, is_push
 
 ACCOUNT = Origin(interface="console", actor="user/1")
 DRAFT = "0123456789abcdef0123456789abcdef"

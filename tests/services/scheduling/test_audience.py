@@ -15,7 +15,7 @@ from services.domain.topics import DEVICE_COMMANDS, device_key
 from services.log.port import NewRecord
 from services.log.topics import partition_of
 from tests.services.scheduling.conftest import PARTITIONS, SchedulingHarness, push
-from tests.services.scheduling.test_firing import assert_sent_once
+from tests.services.scheduling.test_timer import assert_sent_once
 
 
 class DeviceNumber(NamedTuple):

@@ -11,7 +11,7 @@ from services.log.port import NewRecord
 from services.scheduling import timer
 from testkit.waiting import run_ready_tasks
 from tests.services.scheduling.conftest import APP, OTHER_APP, SchedulingHarness, push
-from tests.services.scheduling.test_firing import assert_replays, assert_sent_once, is_fact
+from tests.services.scheduling.test_timer import assert_replays, assert_sent_once, is_fact
 
 
 async def set_pause(harness: SchedulingHarness, appkey: str | None, pause: Pause | None) -> None:

@@ -8,7 +8,7 @@ from protos.push.v1.push_pb2 import Audience, Tokens
 from protos.scheduling.v1.scheduling_pb2 import ListTasksRequest, ListTasksResponse
 from services.errors import NotFoundError
 from tests.services.scheduling.conftest import APP, OTHER_APP, START_MS, SchedulingHarness, push
-from tests.services.scheduling.test_firing import assert_replays
+from tests.services.scheduling.test_timer import assert_replays
 
 
 async def listed(

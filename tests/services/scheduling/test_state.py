@@ -12,7 +12,7 @@ from services.replica.sqlite_store import SqliteStore
 from services.scheduling.state import ENDED_KEPT_MS, Status
 from services.scheduling.store import DDL, MAX_DELETED, TaskTable
 from tests.services.scheduling.conftest import APP, OTHER_APP, PARTITIONS, SchedulingHarness, push
-from tests.services.scheduling.test_firing import assert_replays
+from tests.services.scheduling.test_timer import assert_replays
 
 DUE_S = 60
 KEPT_S = ENDED_KEPT_MS // 1000

@@ -24,7 +24,7 @@ from services.webhooks.settings import WebhooksSettings
 from testkit.services import running_services
 from testkit.waiting import until_holds
 from testkit.webhook_receiver import WebhookReceiver, answering
-from tests.services.registry.apps.command import Outcome, run
+from tests.services.registry.command import Outcome, run
 from tests.services.registry.conftest import NOON_MS, PARTITIONS, RunningRegistry, register
 
 TEAM = "5e0f2c1d0f5f4c1e"

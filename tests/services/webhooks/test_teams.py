@@ -26,8 +26,8 @@ from services.log.port import NewRecord
 from testkit.waiting import until_holds
 from testkit.webhook_receiver import WebhookReceiver
 from tests.services.webhooks.conftest import APP, NOW_MS, OTHER, TEAM, Installation
-from tests.services.webhooks.test_delivery import verify
 from tests.services.webhooks.test_push_ends import push_through
+from tests.services.webhooks.test_service import verify
 
 OTHER_TEAM = "9a9b0c6a4e1d7b55"
 

@@ -24,7 +24,7 @@ from services.domain.attempt_buckets import MAX_KEYS, AttemptBuckets, site_of
 from services.errors import BusyError
 from testkit.waiting import until_holds
 from tests.services.accounts.conftest import OPERATOR, PASSWORD, START_MS, AccountsHarness, origin_of
-from tests.services.accounts.test_log_ins import code_at, enrol
+from tests.services.accounts.log_ins.test_server import code_at, enrol
 
 HOME = "203.0.113.20"
 HOUR_MS = 3_600_000

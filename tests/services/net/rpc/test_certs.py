@@ -21,7 +21,7 @@ from services.net.rpc.authority import new_key
 from services.net.rpc.server import serve
 from services.net.rpc.tls import Pems, Tls
 from testkit.certificates import Authority
-from tests.services.net.rpc.test_callers import create_app, free_address, new_registry, running
+from tests.services.net.rpc.test_caller import create_app, free_address, new_registry, running
 
 NOW = datetime.datetime(2026, 11, 23, tzinfo=datetime.UTC)
 DAY = datetime.timedelta(days=1)

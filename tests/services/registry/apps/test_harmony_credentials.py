@@ -15,7 +15,7 @@ from services.domain.master_key import MasterKey
 from services.errors import CarillonError, InputError
 from services.hms_simulator.harmony import new_key
 from testkit.apns.keys import files_containing
-from tests.services.registry.apps.command import Carillon
+from tests.services.registry.command import Carillon
 from tests.services.registry.conftest import RunningRegistry
 
 NAMED: dict[str, Any] = {"project_id": "3884", "key_id": "k1", "sub_account": "1045", "token_uri": "https://x.example"}

@@ -13,7 +13,7 @@ from services.domain.channel_receipts.receipts import ReceiptTags, is_receipt_to
 from services.domain.master_key import MasterKey
 from services.errors import CarillonError, InputError
 from testkit.apns.keys import files_containing
-from tests.services.registry.apps.command import Carillon
+from tests.services.registry.command import Carillon
 from tests.services.registry.conftest import RunningRegistry
 
 SECRET = "canary-secret-of-huawei"  # looked for

@@ -22,7 +22,7 @@ from testkit.delivery.fcm import ACCOUNT, account_file
 from testkit.delivery.records import FAILED, NumberedDevice, OutcomeRow
 from testkit.delivery.role import DeliveryHarness
 from testkit.services import running_services
-from tests.services.delivery.channels.webpush.test_handing_over import WebPushHarness
+from tests.services.delivery.channels.webpush.test_service import WebPushHarness
 
 CLAIMED, RETURNED = OutcomeKind.OUTCOME_KIND_CLAIMED, OutcomeKind.OUTCOME_KIND_RETURNED
 HANDED_OVER = OutcomeKind.OUTCOME_KIND_HANDED_OVER

@@ -19,7 +19,7 @@ from testkit.apns.keys import files_containing
 from testkit.delivery.records import NumberedDevice, OutcomeRow
 from testkit.delivery.role import DeliveryHarness
 from testkit.services import running_services
-from tests.services.delivery.channels.webpush.test_handing_over import WebPushHarness
+from tests.services.delivery.channels.webpush.test_service import WebPushHarness
 
 CLAIMED, RETURNED = OutcomeKind.OUTCOME_KIND_CLAIMED, OutcomeKind.OUTCOME_KIND_RETURNED
 HANDED_OVER = OutcomeKind.OUTCOME_KIND_HANDED_OVER

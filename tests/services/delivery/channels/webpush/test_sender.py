@@ -22,7 +22,7 @@ from services.process.clock import ManualClock
 from services.process.metrics import CHANNEL_UNREACHABLE
 from services.webpush_simulator.subscriptions import BrowserSubscription
 from testkit.waiting import run_ready_tasks, until_holds
-from tests.services.webpush_simulator.test_simulator import new_credentials
+from tests.services.webpush_simulator.test_server import new_credentials
 
 NOW_MS = 1_800_000_000_000
 ENDPOINT = "https://updates.push.services.mozilla.com/wpush/v2/a"
