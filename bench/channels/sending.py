@@ -28,11 +28,9 @@ from bench.channels.server import Server
 from protos.push.v1.push_pb2 import SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from services.delivery.channels import PushEncoder, PushService, Recipient, RetryHistory, Sender
-from services.delivery.channels.fcm.sender import FcmEndpoint
-from services.delivery.channels.fcm.sender import SenderPool as FcmSenderPool
+from services.delivery.channels.fcm.sender import FcmEndpoint, FcmSenderPool
 from services.delivery.channels.fcm.service import FcmService
-from services.delivery.channels.hms.sender import HmsEndpoint
-from services.delivery.channels.hms.sender import SenderPool as HmsSenderPool
+from services.delivery.channels.hms.sender import HmsEndpoint, HmsSenderPool
 from services.delivery.channels.hms.service import HmsService
 from services.delivery.channels.webpush.encryption import encrypt
 from services.delivery.channels.webpush.sender import CONNECTIONS, PushServices

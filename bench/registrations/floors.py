@@ -15,7 +15,7 @@ from bench.programs import Program
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES, SUBPROTOCOL
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, TOPICS, device_key
 from services.gateway.acceptor import BACKLOG, PATH
-from services.gateway.websocket.protocol import Endpoint, WebSocketProtocol
+from services.gateway.websocket.protocol import WebSocketProtocol, WebSocketSettings
 from services.log.port import NewRecord
 from services.log.sqlite.log import SqliteLog
 from services.log.topics import partition_of
@@ -92,7 +92,7 @@ async def _picows() -> asyncio.Server:
 
 
 async def _own() -> asyncio.Server:
-    endpoint = Endpoint(PATH, SUBPROTOCOL, MAX_FRAME_BYTES, upgrade_s=10)
+    endpoint = WebSocketSettings(PATH, SUBPROTOCOL, MAX_FRAME_BYTES, upgrade_s=10)
 
     def protocol() -> WebSocketProtocol:
         return WebSocketProtocol(endpoint, "127.0.0.1", lambda: AnsweringListener(_WELCOME), lambda: None)

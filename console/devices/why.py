@@ -30,7 +30,7 @@ from services.domain.permissions import Action
 from services.errors import NotFoundError
 
 
-class Answer(NamedTuple):
+class ExplainedDevice(NamedTuple):
     """The explanation for one device, and what it is made of."""
 
     device: Device
@@ -42,7 +42,7 @@ class Answers(NamedTuple):
     """The explanations for several devices. `request_json`: the request of the push."""
 
     request_json: str
-    of_devices: list[Answer]
+    of_devices: list[ExplainedDevice]
     records_behind: int
 
 
@@ -74,7 +74,9 @@ async def why(backend: Backend, appkey: str, msgid: str, devices: Sequence[Devic
     is_ios = app.platform == PLATFORM_IOS
     task = await _unsent_task(backend, appkey, msgid, audits)
     answers = [
-        Answer(device, explain(audit.device, words, is_ios=is_ios, pause=pause, task=task, record=device), audit.device)
+        ExplainedDevice(
+            device, explain(audit.device, words, is_ios=is_ios, pause=pause, task=task, record=device), audit.device
+        )
         for device, audit in zip(devices, audits, strict=True)
     ]
     return Answers(audits[0].request_json, answers, max(audit.records_behind for audit in audits))

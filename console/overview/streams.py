@@ -44,7 +44,7 @@ class SharedView(NamedTuple):
     zone: ZoneInfo
 
 
-class Part(NamedTuple):
+class LivePart(NamedTuple):
     """A part of a page. `html` renders the answer of its question, once for all readers with the same `key`."""
 
     event: str
@@ -60,7 +60,7 @@ class LivePage(Page):
         self,
         request: Request,
         response: Response,
-        parts: Sequence[Part],
+        parts: Sequence[LivePart],
         is_same: Callable[[], bool] = lambda: True,
         is_final: Callable[[Sequence[Feed]], bool] = lambda feeds: False,
     ) -> None:
@@ -82,7 +82,7 @@ class LivePage(Page):
         template: str,
         values: Callable[[Any], Mapping[str, Any]],
         depends_on: Hashable = (),
-    ) -> Part:
+    ) -> LivePart:
         """Return a part that shows a template without a layout.
 
         `values` returns the template's values for an answer. `depends_on`: what else they depend on, such as what the
@@ -94,9 +94,9 @@ class LivePage(Page):
             text = await self.site.renderer.render(template, view, values(answer))
             return " ".join(text.splitlines())
 
-        return Part(event, question, (template, view, depends_on), html)
+        return LivePart(event, question, (template, view, depends_on), html)
 
-    def latest(self, visit: Visit, apps: list[App], most: int, words: str = "") -> Part:
+    def latest(self, visit: Visit, apps: list[App], most: int, words: str = "") -> LivePart:
         """Return the part with the latest pushes of these apps, `most` of them, with `words` in their content."""
 
         async def ask() -> LatestPushes:
@@ -113,7 +113,7 @@ class LivePage(Page):
     async def _events(
         self,
         visit: Visit,
-        parts: Sequence[Part],
+        parts: Sequence[LivePart],
         is_same: Callable[[], bool],
         is_final: Callable[[Sequence[Feed]], bool],
     ) -> AsyncIterator[SSEvent]:
@@ -128,11 +128,11 @@ class LivePage(Page):
         self,
         visit: Visit,
         stream: PageStream,
-        parts: Sequence[Part],
+        parts: Sequence[LivePart],
         is_same: Callable[[], bool],
         is_final: Callable[[Sequence[Feed]], bool],
     ) -> AsyncIterator[SSEvent]:
-        sent: dict[Part, str] = {}
+        sent: dict[LivePart, str] = {}
         numbers = dict.fromkeys(parts, 0)
         was_late = False
         clock = self.site.clock

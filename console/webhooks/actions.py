@@ -29,14 +29,14 @@ _TEST_S = 20.0
 """How long a test event may take: the receiver has ten seconds to answer, and five for the connection."""
 
 
-class Subscriber(NamedTuple):
+class WebhookOwner(NamedTuple):
     """The app or the team whose webhooks are asked for; the other field is empty."""
 
     appkey: str = ""
     team_id: str = ""
 
 
-def webhooks_of(backend: Backend, subscriber: Subscriber) -> Sequence[Webhook]:
+def webhooks_of(backend: Backend, subscriber: WebhookOwner) -> Sequence[Webhook]:
     """Return the webhooks of an app or a team. HTTP 404: there is no such app; NotFoundError: no such team."""
     if subscriber.team_id:
         return backend.apps.webhooks_of_team(team_of(backend, subscriber.team_id).team_id)
@@ -53,7 +53,7 @@ async def change_webhook(
     return changed
 
 
-async def states(backend: Backend, subscriber: Subscriber) -> Mapping[str, WebhookState]:
+async def states(backend: Backend, subscriber: WebhookOwner) -> Mapping[str, WebhookState]:
     """Return the states of the webhooks by their ids; none while the role webhooks does not answer."""
     try:
         answer = await _role(backend).ListStates(ListStatesRequest(**subscriber._asdict()), timeout=_STATES_S)
@@ -62,19 +62,19 @@ async def states(backend: Backend, subscriber: Subscriber) -> Mapping[str, Webho
     return {state.webhook_id: state for state in answer.states}
 
 
-async def attempts(backend: Backend, subscriber: Subscriber, webhook_id: str) -> Sequence[Attempt]:
+async def attempts(backend: Backend, subscriber: WebhookOwner, webhook_id: str) -> Sequence[Attempt]:
     """Return the latest requests to a receiver. NotFoundError: there is no such webhook, or it was made just now."""
     request = ListAttemptsRequest(**subscriber._asdict(), webhook_id=webhook_id)
     return (await _role(backend).ListAttempts(request)).attempts
 
 
-async def send_test(backend: Backend, subscriber: Subscriber, webhook_id: str) -> SendTestResponse:
+async def send_test(backend: Backend, subscriber: WebhookOwner, webhook_id: str) -> SendTestResponse:
     """Send a test event. NotFoundError as for `attempts`."""
     request = SendTestRequest(**subscriber._asdict(), webhook_id=webhook_id)
     return await _role(backend).SendTest(request, timeout=_TEST_S)
 
 
-async def resend(backend: Backend, subscriber: Subscriber, webhook_id: str, from_ms: int, until_ms: int) -> None:
+async def resend(backend: Backend, subscriber: WebhookOwner, webhook_id: str, from_ms: int, until_ms: int) -> None:
     """Send the events of a time again. NotFoundError as for `attempts`; other errors as for the role's call."""
     request = ResendRequest(**subscriber._asdict(), webhook_id=webhook_id, from_ms=from_ms, until_ms=until_ms)
     await _role(backend).Resend(request)

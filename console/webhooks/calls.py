@@ -13,7 +13,7 @@ from console.shell.requests import (
     WebhookParams,
 )
 from console.webhooks import actions
-from console.webhooks.actions import Subscriber
+from console.webhooks.actions import WebhookOwner
 from console.webhooks.answers import (
     FORMS,
     AttemptList,
@@ -213,12 +213,12 @@ def _request(
     )
 
 
-def _known(backend: Backend, params: AppParams | TeamParams) -> Subscriber:
+def _known(backend: Backend, params: AppParams | TeamParams) -> WebhookOwner:
     """Return the app or the team of a path. HTTP 404: there is no such app; NotFoundError: no such team."""
     subscriber = _subscriber(params)
     actions.webhooks_of(backend, subscriber)
     return subscriber
 
 
-def _subscriber(params: AppParams | TeamParams) -> Subscriber:
-    return Subscriber(params.appkey) if isinstance(params, AppParams) else Subscriber(team_id=params.team_id)
+def _subscriber(params: AppParams | TeamParams) -> WebhookOwner:
+    return WebhookOwner(params.appkey) if isinstance(params, AppParams) else WebhookOwner(team_id=params.team_id)

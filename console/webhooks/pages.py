@@ -9,7 +9,7 @@ from console.shell.backend import team_of
 from console.shell.page import AWAY, Page, go_to, problem_of, visit_of
 from console.shell.visit import Visit
 from console.webhooks import actions
-from console.webhooks.actions import Subscriber
+from console.webhooks.actions import WebhookOwner
 from console.webhooks.answers import FORMS
 from protos.registry.v1.registry_pb2 import ChangeWebhookRequest, WebhookKinds
 from protos.webhooks.v1.webhooks_pb2 import Attempt
@@ -23,10 +23,10 @@ _KIND = "kind:"
 """What stands before a kind of event in the name of its field."""
 
 
-class Shown(NamedTuple):
+class ShownOwner(NamedTuple):
     """The app or the team whose webhooks a page shows. `path`: that of its own page; `name`: as people call it."""
 
-    subscriber: Subscriber
+    subscriber: WebhookOwner
     name: str
     path: str
 
@@ -39,7 +39,9 @@ class Shown(NamedTuple):
 class WebhooksPageBase(Page):
     """The base of the pages of an app's webhooks and of a team's, which need different rights."""
 
-    async def show_webhooks(self, request: Request, response: Response, shown: Shown, problem: object = "") -> None:
+    async def show_webhooks(
+        self, request: Request, response: Response, shown: ShownOwner, problem: object = ""
+    ) -> None:
         """Answer with the webhooks and the latest requests of one. `problem`: what is wrong in the form."""
         visit = visit_of(request)
         webhooks = actions.webhooks_of(self.site, shown.subscriber)
@@ -64,7 +66,7 @@ class WebhooksPageBase(Page):
             form=visit.form,
         )
 
-    async def change(self, request: Request, response: Response, shown: Shown) -> None:
+    async def change(self, request: Request, response: Response, shown: ShownOwner) -> None:
         """Make or change a webhook, or send a test event, and go back to the page."""
         visit = visit_of(request)
         form = visit.form
@@ -86,14 +88,14 @@ class WebhooksPageBase(Page):
         visit.notify(words, shown_once=changed.secret)
         raise go_to(shown.page)
 
-    async def _tested(self, visit: Visit, subscriber: Subscriber, webhook_id: str) -> str:
+    async def _tested(self, visit: Visit, subscriber: WebhookOwner, webhook_id: str) -> str:
         """Send a test event; return the words of what became of it."""
         sent = await actions.send_test(self.site, subscriber, webhook_id)
         if sent.taken:
             return visit.gettext("The receiver took the test event.")
         return visit.gettext("The receiver did not take the test event: %(answer)s") % {"answer": sent.attempt.answer}
 
-    async def _attempts(self, subscriber: Subscriber, webhook_id: str) -> list[Attempt] | None:
+    async def _attempts(self, subscriber: WebhookOwner, webhook_id: str) -> list[Attempt] | None:
         """Return the latest requests of a webhook; None if the role webhooks does not answer, or does not know it."""
         try:
             return list(await actions.attempts(self.site, subscriber, webhook_id))
@@ -113,9 +115,9 @@ class WebhooksPage(WebhooksPageBase):
     async def on_post(self, request: Request, response: Response, appkey: str) -> None:
         await self.change(request, response, self._shown(appkey))
 
-    def _shown(self, appkey: str) -> Shown:
+    def _shown(self, appkey: str) -> ShownOwner:
         app = self.app(appkey)
-        return Shown(Subscriber(app.appkey), app.name, f"/apps/{app.appkey}")
+        return ShownOwner(WebhookOwner(app.appkey), app.name, f"/apps/{app.appkey}")
 
 
 class TeamWebhooksPage(WebhooksPageBase):
@@ -128,12 +130,12 @@ class TeamWebhooksPage(WebhooksPageBase):
     async def on_post(self, request: Request, response: Response, team_id: str) -> None:
         await self.change(request, response, self._shown(team_id))
 
-    def _shown(self, team_id: str) -> Shown:
+    def _shown(self, team_id: str) -> ShownOwner:
         team = team_of(self.site, team_id)
-        return Shown(Subscriber(team_id=team.team_id), team.name, f"/teams/{team.team_id}")
+        return ShownOwner(WebhookOwner(team_id=team.team_id), team.name, f"/teams/{team.team_id}")
 
 
-def _change_of(form: Mapping[str, str], subscriber: Subscriber, webhook_id: str) -> ChangeWebhookRequest:
+def _change_of(form: Mapping[str, str], subscriber: WebhookOwner, webhook_id: str) -> ChangeWebhookRequest:
     """Return the change that a form asks for; a new webhook where it names none."""
     if not webhook_id:
         request = ChangeWebhookRequest(**subscriber._asdict(), url=form.get("url", "").strip())

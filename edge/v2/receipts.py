@@ -20,7 +20,7 @@ from services.domain.channel_receipts.hms import HARMONY_RECEIPTS, HMS_RECEIPTS
 from services.domain.channel_receipts.receipts import (
     KEY_SETTING,
     MAX_BODY_BYTES,
-    Receipt,
+    ChannelReceipt,
     ReceiptKind,
     ReceiptTags,
     VendorReceipts,
@@ -62,7 +62,7 @@ class ReceiptIntake:
         self._reports = reports
         self._clock = clock
 
-    async def record(self, app: App, channel: "Channel.ValueType", receipts: Sequence[Receipt]) -> None:
+    async def record(self, app: App, channel: "Channel.ValueType", receipts: Sequence[ChannelReceipt]) -> None:
         """Return once all of them are recorded, or are about no device of the app. They may be repeated.
 
         UnavailableError: some may not be recorded.
@@ -98,7 +98,7 @@ class ReceiptIntake:
             if token
         }
 
-    async def _report(self, appkey: str, received: Sequence[tuple[Receipt, str]]) -> None:
+    async def _report(self, appkey: str, received: Sequence[tuple[ChannelReceipt, str]]) -> None:
         numbers = await self._resolver.numbers(appkey, [token for _, token in received]) if received else []
         kind, now_ms = OutcomeKind.OUTCOME_KIND_RECEIVED, self._clock.now_ms()
         await asyncio.gather(
@@ -109,7 +109,9 @@ class ReceiptIntake:
             )
         )
 
-    async def _clear(self, appkey: str, channel: "Channel.ValueType", dead: Sequence[tuple[Receipt, str]]) -> None:
+    async def _clear(
+        self, appkey: str, channel: "Channel.ValueType", dead: Sequence[tuple[ChannelReceipt, str]]
+    ) -> None:
         """Remove the addresses; one that a device has set since stays."""
         commands = {
             token: device_command(
@@ -160,7 +162,7 @@ class ReceiptEndpoint:
         response.data = vendor.answer
 
 
-def _read(vendor: VendorReceipts, body: bytes, tags: ReceiptTags) -> Sequence[Receipt]:
+def _read(vendor: VendorReceipts, body: bytes, tags: ReceiptTags) -> Sequence[ChannelReceipt]:
     try:
         return vendor.read(body, tags)
     except ValueError as error:

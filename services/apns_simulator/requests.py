@@ -43,7 +43,7 @@ class ReceivedPush:
         return msgspec.json.decode(self.payload)
 
 
-class RefusedError(Exception):
+class ApnsRefusedError(Exception):
     """Apple's refusal of a request; `timestamp_ms`: when the device token became invalid (status 410)."""
 
     def __init__(self, status: int, reason: str, timestamp_ms: int | None = None) -> None:
@@ -59,16 +59,16 @@ def validate(request: HttpRequest, topics: Container[str] = ()) -> ReceivedPush:
     token = _token_in_path(headers)
     repeated = [name for name, count in Counter(name for name, _ in request.headers).items() if count > 1]
     if any(name.startswith("apns-") for name in repeated):
-        raise RefusedError(400, "DuplicateHeaders")
+        raise ApnsRefusedError(400, "DuplicateHeaders")
     _check_headers(headers)
     if not request.body:
-        raise RefusedError(400, "PayloadEmpty")
+        raise ApnsRefusedError(400, "PayloadEmpty")
     if len(request.body) > MAX_PAYLOAD_BYTES:
-        raise RefusedError(413, "PayloadTooLarge")
+        raise ApnsRefusedError(413, "PayloadTooLarge")
     if not _TOKEN.fullmatch(token):
-        raise RefusedError(400, "BadDeviceToken")
+        raise ApnsRefusedError(400, "BadDeviceToken")
     if topics and headers["apns-topic"] not in topics:
-        raise RefusedError(400, "TopicDisallowed")
+        raise ApnsRefusedError(400, "TopicDisallowed")
     apns_headers = {name: value for name, value in headers.items() if name.startswith("apns-")}
     return ReceivedPush(token, apns_headers, bytes(request.body))
 
@@ -76,29 +76,29 @@ def validate(request: HttpRequest, topics: Container[str] = ()) -> ReceivedPush:
 def _token_in_path(headers: Mapping[str, str]) -> str:
     path = _PATH.fullmatch(headers.get(":path", ""))
     if not path:
-        raise RefusedError(404, "BadPath")
+        raise ApnsRefusedError(404, "BadPath")
     if headers.get(":method") != "POST":
-        raise RefusedError(405, "MethodNotAllowed")
+        raise ApnsRefusedError(405, "MethodNotAllowed")
     if not path[1]:
-        raise RefusedError(400, "MissingDeviceToken")
+        raise ApnsRefusedError(400, "MissingDeviceToken")
     return path[1]
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
     if "apns-id" in headers and not is_uuid(headers["apns-id"]):
-        raise RefusedError(400, "BadMessageId")
+        raise ApnsRefusedError(400, "BadMessageId")
     if not headers.get("apns-topic"):
-        raise RefusedError(400, "MissingTopic")
+        raise ApnsRefusedError(400, "MissingTopic")
     push_type = headers.get("apns-push-type", "alert")
     if push_type not in _PUSH_TYPES:
-        raise RefusedError(400, "InvalidPushType")
+        raise ApnsRefusedError(400, "InvalidPushType")
     priority = headers.get("apns-priority", "5" if push_type == "background" else "10")
     if priority not in ("1", "5", "10") or (push_type == "background" and priority == "10"):
-        raise RefusedError(400, "BadPriority")
+        raise ApnsRefusedError(400, "BadPriority")
     if not re.fullmatch(r"[0-9]{1,18}", headers.get("apns-expiration", "0")):
-        raise RefusedError(400, "BadExpirationDate")
+        raise ApnsRefusedError(400, "BadExpirationDate")
     if len(headers.get("apns-collapse-id", "").encode()) > 64:
-        raise RefusedError(400, "BadCollapseId")
+        raise ApnsRefusedError(400, "BadCollapseId")
 
 
 def is_uuid(text: str) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 from protos.delivery.v1.virtual_pb2 import WatchRequest, WatchResponse
 from protos.delivery.v1.virtual_pb2_grpc import VirtualPhonesServiceServicer
 from services.apns_simulator.keys import AppleKeys
-from services.apns_simulator.requests import ReceivedPush, RefusedError, is_uuid, validate
+from services.apns_simulator.requests import ApnsRefusedError, ReceivedPush, is_uuid, validate
 from services.apns_simulator.script import Behaviour, scripted_answer
 from services.errors import ConflictError, InputError
 from services.net.rpc.server import Context
@@ -86,7 +86,7 @@ class ApnsSimulator(SimulatedService):
             authenticated = True
             push = validate(request, self.behaviour.topics)
             fault = self._scripted_fault(push.token)
-        except RefusedError as refused:
+        except ApnsRefusedError as refused:
             self.refused[refused.reason] += 1
             self.on_push(request, str(refused.status), refused.reason)
             return _refusal(refused, apns_id, authenticated)
@@ -97,7 +97,7 @@ class ApnsSimulator(SimulatedService):
 
     def _authenticate(self, request: HttpRequest) -> None:
         if refusal := self.keys.refusal(request.header("authorization"), self._clock.now_ms()):
-            raise RefusedError(*refusal)
+            raise ApnsRefusedError(*refusal)
 
     def _scripted_fault(self, token: str) -> Fault | None:
         """Return the fault that the token selects, if any. RefusedError: the token selects a refusal."""
@@ -108,7 +108,7 @@ class ApnsSimulator(SimulatedService):
             self._once_tokens.add(token)
         if answer.status:
             timestamp_ms = self._clock.now_ms() if answer.status == 410 and answer.reason else None
-            raise RefusedError(answer.status, answer.reason, timestamp_ms)
+            raise ApnsRefusedError(answer.status, answer.reason, timestamp_ms)
         return answer.fault
 
     def _accept(self, push: ReceivedPush) -> None:
@@ -126,7 +126,7 @@ def _apns_id(given: str | None) -> str:
     return given if given and is_uuid(given) else str(uuid.uuid4())
 
 
-def _refusal(refused: RefusedError, apns_id: str, authenticated: bool) -> ScriptedReply:
+def _refusal(refused: ApnsRefusedError, apns_id: str, authenticated: bool) -> ScriptedReply:
     body: dict[str, object] = {"reason": refused.reason} if refused.reason else {}
     if refused.timestamp_ms is not None:
         body["timestamp"] = refused.timestamp_ms

@@ -9,7 +9,7 @@ from protos.delivery.v1.delivery_pb2 import PushCancelled, PushFact, PushFailed,
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.state.audience_parts import BitmapAudience, DeviceAddress, listed_targets
 from services.delivery.state.delivery_state import DeliveryState
-from services.delivery.state.pushes import RequestedPush, StartedPush
+from services.delivery.state.pushes import StartedPush, UnstartedPush
 from services.domain.topics import PUSH_COMMANDS
 
 MAILBOX_CAP = 100
@@ -26,7 +26,7 @@ _MAX_CANCELS = 100
 
 
 def start(
-    push: RequestedPush, audiences: Mapping[int, BitMap], attributes_until: Mapping[int, int] = MappingProxyType({})
+    push: UnstartedPush, audiences: Mapping[int, BitMap], attributes_until: Mapping[int, int] = MappingProxyType({})
 ) -> list[PushFact]:
     """Start the push in each partition of `audiences`, also with an empty audience.
 
@@ -49,7 +49,7 @@ def start(
     ]
 
 
-def fail(push: RequestedPush, partitions: Iterable[int], reason: str) -> list[PushFact]:
+def fail(push: UnstartedPush, partitions: Iterable[int], reason: str) -> list[PushFact]:
     """End the push in partitions where it has not started."""
     return [
         PushFact(

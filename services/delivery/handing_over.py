@@ -21,7 +21,7 @@ from typing import Protocol
 from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
-from services.delivery.channels import ClaimAnswer, ClaimedMessage, Claims
+from services.delivery.channels import ClaimAnswer, ClaimedMessage, MessageClaims
 from services.delivery.channels.sockets.fanout import Fanout
 from services.delivery.due_hand_overs import Claim, DueHandOvers, UsableChannels
 from services.delivery.outcome_recorder import OutcomeRecorder
@@ -45,7 +45,7 @@ class ChannelSenders(UsableChannels, Protocol):
     def window(self, appkey: str, channel: int) -> int:
         """Return how many messages of the app the channel may have claimed and not answered; further ones wait."""
 
-    def send(self, messages: Sequence[ClaimedMessage], claims: Claims) -> None:
+    def send(self, messages: Sequence[ClaimedMessage], claims: MessageClaims) -> None:
         """Queue these claimed messages, which are answered to `claims`; the order does not matter.
 
         Requests wait while their app is paused.
@@ -73,7 +73,7 @@ class _Open:
     standing: _Standing
 
 
-class HandOvers:
+class HandOverService:
     """A service that claims what is due, has it sent, and records the answers."""
 
     name = "delivery hand-overs"

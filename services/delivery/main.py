@@ -19,7 +19,7 @@ from services.apns_simulator.keys import new_key, public_key
 from services.apns_simulator.server import ApnsSimulator, VirtualPhonesServicer
 from services.delivery.alias_changes import AliasChanges
 from services.delivery.channels import DeliveryChannel, ServedChannel
-from services.delivery.channels.apns.sender import ApnsEndpoint, CredentialsSource, SenderPool
+from services.delivery.channels.apns.sender import ApnsEndpoint, ApnsSenderPool, CredentialsSource
 from services.delivery.channels.apns.service import ApnsService
 from services.delivery.channels.fcm.wiring import fcm
 from services.delivery.channels.harmony.wiring import harmony
@@ -34,7 +34,7 @@ from services.delivery.due_hand_overs import DueHandOvers
 from services.delivery.event_writer import EventWriter
 from services.delivery.expiry import ExpirySweeper
 from services.delivery.follower import PushCommandFollower
-from services.delivery.handing_over import HandOvers
+from services.delivery.handing_over import HandOverService
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.server import (
     AliasesServicer,
@@ -50,7 +50,7 @@ from services.delivery.starting import PushStarter
 from services.delivery.store import DeliveryStore, Snapshots
 from services.delivery.tenure import DeliveryTenure, Standby
 from services.delivery.waiting_pushes import WaitingBytes
-from services.domain.apns_credentials import APPLE_URLS, ApnsCredentials, CredentialsCache, Environment
+from services.domain.apns_credentials import APPLE_URLS, ApnsCredentials, ApnsCredentialsCache, Environment
 from services.domain.apps import AppDirectory
 from services.domain.bitmap_resolver import AudienceBitmapResolver
 from services.domain.command_writer import CommandWriter
@@ -101,7 +101,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     senders = open_senders(taking_over, context.apps)
     due = DueHandOvers(state, presence, recorder, context.apps.is_paused, senders, 1000 * settings.channel_grace_s)
     fanout = Fanout(state, presence, recorder, context.apps, clock, settings.shards, due)
-    hand_overs = HandOvers(state, due, fanout, recorder, senders, clock)
+    hand_overs = HandOverService(state, due, fanout, recorder, senders, clock)
     refreshing = (
         [AddressRefresher(senders, due, hand_overs.channels_changed, peers, owned_partitions, clock)]
         if taking_over
@@ -109,8 +109,8 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     )
     apns = ServiceChannel(
         ApnsService(
-            lambda: SenderPool(_endpoints(settings, simulator), clock),
-            _simulator_credentials(simulator) if simulator else CredentialsCache(context.keys),
+            lambda: ApnsSenderPool(_endpoints(settings, simulator), clock),
+            _simulator_credentials(simulator) if simulator else ApnsCredentialsCache(context.keys),
             context.keys,
             state,
             alarms,

@@ -29,7 +29,7 @@ from protos.targeting.v1.targeting_pb2 import (
     WaitAddressedResponse,
 )
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
-from services.delivery.channels import ClaimAnswer, ClaimedMessage, Claims
+from services.delivery.channels import ClaimAnswer, ClaimedMessage, MessageClaims
 from services.delivery.channels.service_channel import ServiceChannel
 from services.delivery.due_hand_overs import DueHandOvers
 from services.delivery.handing_over import ChannelSenders
@@ -130,7 +130,7 @@ class ServiceSenders(ChannelSenders):
     def window(self, appkey: str, channel: int) -> int:
         return self._channels[channel].claim_window(appkey)
 
-    def send(self, messages: Sequence[ClaimedMessage], claims: Claims) -> None:
+    def send(self, messages: Sequence[ClaimedMessage], claims: MessageClaims) -> None:
         of_channels: dict[int, list[ClaimedMessage]] = {}
         for message in messages:
             of_channels.setdefault(message.channel, []).append(message)

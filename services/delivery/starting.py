@@ -15,7 +15,7 @@ from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.resolving import AppResolver
 from services.delivery.state.audience_parts import DeviceAddress
 from services.delivery.state.delivery_state import DeliveryState
-from services.delivery.state.pushes import RequestedPush
+from services.delivery.state.pushes import UnstartedPush
 from services.delivery.waiting_pushes import (
     MAX_HELD_UP_BYTES,
     PARTITION_COST,
@@ -99,7 +99,7 @@ class PushStarter:
         """Whether all pushes have started except those that are held up."""
         return not self._is_in_round and not self._has_work.is_set() and self._held_up >= self._waiting.keys()
 
-    def add(self, push: RequestedPush) -> None:
+    def add(self, push: UnstartedPush) -> None:
         """Start the push when it is its turn. Pushes are added in the order of the log; a repeated one is ignored."""
         msgid = push.send.msgid
         if msgid in self._waiting:

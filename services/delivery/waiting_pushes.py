@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pyroaring import BitMap
 
-from services.delivery.state.pushes import RequestedPush
+from services.delivery.state.pushes import UnstartedPush
 
 # A push that has not started in all of its partitions, with what is known of its audience.
 
@@ -30,7 +30,7 @@ class WaitingPush:
     although it had answered a probe. A push that is over has started everywhere or was ended.
     """
 
-    push: RequestedPush
+    push: UnstartedPush
     size: int
     unstarted: set[int]
     audiences: dict[int, BitMap] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class WaitingPush:
     """Messages to the listed devices, by partition: a list may name a device several times."""
 
     @classmethod
-    def of(cls, push: RequestedPush) -> "WaitingPush":
+    def of(cls, push: UnstartedPush) -> "WaitingPush":
         """Return the push with the audience that its request lists, if it lists one."""
         waiting = cls(push, push.send.ByteSize(), set(push.remaining))
         if push.is_listed:

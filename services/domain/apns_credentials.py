@@ -65,7 +65,7 @@ def open_credentials(app: App, keys: Keys) -> ApnsCredentials | None:
     )
 
 
-class CredentialsCache:
+class ApnsCredentialsCache:
     """Decrypted credentials by app, decrypted again when the app's record changes.
 
     Credentials sealed with another master key are logged once and treated as missing.

@@ -42,7 +42,7 @@ class _Token(NamedTuple):
     expires_ms: int
 
 
-class GrantError(Exception):
+class FcmGrantError(Exception):
     """Google's refusal of a token: its `error` and `error_description`."""
 
     def __init__(self, error: str, description: str) -> None:
@@ -93,7 +93,7 @@ class ServiceAccounts:
         except (UnicodeDecodeError, ValueError):
             form = {}
         if form.get("grant_type") != GRANT:
-            raise GrantError("unsupported_grant_type", "Invalid grant_type")
+            raise FcmGrantError("unsupported_grant_type", "Invalid grant_type")
         project_id = self._checked(form.get("assertion", ""), now_ms // 1000)
         token = f"ya29.{secrets.token_urlsafe(64)}"
         self._tokens[token] = _Token(project_id, now_ms + 1000 * TOKEN_LIFE_S)
@@ -119,24 +119,24 @@ class ServiceAccounts:
         try:
             claims, key_id = _unverified(assertion)
         except (ValueError, msgspec.DecodeError):
-            raise GrantError("invalid_grant", "Invalid JWT: it has no valid header and claims.") from None
+            raise FcmGrantError("invalid_grant", "Invalid JWT: it has no valid header and claims.") from None
         emails = {email for email, _ in self._accounts}
         if claims.iss not in emails:
-            raise GrantError("invalid_grant", "Invalid grant: account not found")
+            raise FcmGrantError("invalid_grant", "Invalid grant: account not found")
         known = self._accounts.get((claims.iss, key_id))
         if known is None or not _is_signed(assertion, known.key):
-            raise GrantError("invalid_grant", "Invalid JWT Signature.")
+            raise FcmGrantError("invalid_grant", "Invalid JWT Signature.")
         is_current = claims.iat - _MAX_CLOCK_SKEW_S <= now_s < claims.exp
         if not is_current or not 0 < claims.exp - claims.iat <= _MAX_ASSERTION_S:
-            raise GrantError(
+            raise FcmGrantError(
                 "invalid_grant",
                 "Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe."
                 " Check your iat and exp values in the JWT claim.",
             )
         if claims.aud != GOOGLE_TOKEN_URI:
-            raise GrantError("invalid_grant", "Invalid JWT: Failed audience check.")
+            raise FcmGrantError("invalid_grant", "Invalid JWT: Failed audience check.")
         if SCOPE not in claims.scope.split():
-            raise GrantError("invalid_scope", "Invalid OAuth scope or ID token audience provided.")
+            raise FcmGrantError("invalid_scope", "Invalid OAuth scope or ID token audience provided.")
         return known.project_id
 
 

@@ -24,7 +24,7 @@ _RESERVED = re.compile(r"from|message_type|google\..*|gcm\.notification\..*")
 _WHERE = re.compile(r"(.*?)(?: - at `\$\.?(.*?)`)?")
 
 
-class RefusedError(Exception):
+class FcmRefusedError(Exception):
     """Google's refusal. `status`: its canonical code; `code`: the errorCode of FCM, or ""; `field`: the wrong one."""
 
     def __init__(self, http: int, status: str, message: str, code: str = "", field: str = "") -> None:
@@ -142,7 +142,7 @@ def project_in_path(headers: Mapping[str, str]) -> str:
     """Return the project that a request names. RefusedError: the path is none of FCM's, or the method is not POST."""
     path = _PATH.fullmatch(headers.get(":path", ""))
     if path is None or headers.get(":method") != "POST":
-        raise RefusedError(404, "NOT_FOUND", "Requested entity was not found.")
+        raise FcmRefusedError(404, "NOT_FOUND", "Requested entity was not found.")
     return path[1]
 
 
@@ -152,9 +152,9 @@ def validate(project_id: str, body: bytes) -> ReceivedMessage:
         request = _requests.decode(body)
     except msgspec.ValidationError as error:
         what, where = _where(str(error))
-        raise RefusedError(400, "INVALID_ARGUMENT", f"Invalid JSON payload received. {what}", field=where) from None
+        raise FcmRefusedError(400, "INVALID_ARGUMENT", f"Invalid JSON payload received. {what}", field=where) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise RefusedError(400, "INVALID_ARGUMENT", "Invalid JSON payload received.") from None
+        raise FcmRefusedError(400, "INVALID_ARGUMENT", "Invalid JSON payload received.") from None
     message = request.message
     targets = [name for name in ("token", "fid", "topic", "condition") if getattr(message, name) is not UNSET]
     if len(targets) != 1:
@@ -185,8 +185,8 @@ def _check_payload(message: FcmMessage) -> None:
         raise _invalid("Android message is too big", "message")
 
 
-def _invalid(message: str, field: str) -> RefusedError:
-    return RefusedError(400, "INVALID_ARGUMENT", message, "INVALID_ARGUMENT", field)
+def _invalid(message: str, field: str) -> FcmRefusedError:
+    return FcmRefusedError(400, "INVALID_ARGUMENT", message, "INVALID_ARGUMENT", field)
 
 
 def _where(text: str) -> tuple[str, str]:

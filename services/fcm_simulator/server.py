@@ -11,12 +11,12 @@ import msgspec
 from protos.registry.v1.apps_pb2 import CHANNEL_FCM
 from services.domain.channel_credentials.fcm import AccountSource, ServiceAccount
 from services.domain.channel_credentials.stored import credentials_of
-from services.fcm_simulator.accounts import GrantError, ServiceAccounts, new_account
+from services.fcm_simulator.accounts import FcmGrantError, ServiceAccounts, new_account
 from services.fcm_simulator.requests import (
     NOT_A_TOKEN,
     AndroidNotification,
+    FcmRefusedError,
     ReceivedMessage,
-    RefusedError,
     project_in_path,
     validate,
 )
@@ -111,7 +111,7 @@ class FcmSimulator(SimulatedService):
             authenticated = True
             message = validate(project_id, bytes(request.body))
             fault = self._scripted_fault(message.address)
-        except RefusedError as refused:
+        except FcmRefusedError as refused:
             self.refused[str(refused)] += 1
             return self._refusal(refused, authenticated=authenticated)
         if fault in ACCEPTING_FAULTS:
@@ -123,14 +123,14 @@ class FcmSimulator(SimulatedService):
     def _authenticate(self, headers: Mapping[str, str], project_id: str) -> None:
         own = self.accounts.project_of(headers.get("authorization"), self._clock.now_ms())
         if own is None:
-            raise RefusedError(
+            raise FcmRefusedError(
                 401, "UNAUTHENTICATED", "Request had invalid authentication credentials. Expected OAuth 2 access token."
             )
         if own == project_id:
             return
         if project_id not in self.accounts.projects:
-            raise RefusedError(404, "NOT_FOUND", "Requested entity was not found.")
-        raise RefusedError(
+            raise FcmRefusedError(404, "NOT_FOUND", "Requested entity was not found.")
+        raise FcmRefusedError(
             403,
             "PERMISSION_DENIED",
             "Permission 'cloudmessaging.messages.create' denied on resource"
@@ -147,12 +147,14 @@ class FcmSimulator(SimulatedService):
             return _FAULTS.get(found[4])
         http, code = int(found[2]), found[3] or ""
         if code == "TOKEN":
-            raise RefusedError(400, "INVALID_ARGUMENT", NOT_A_TOKEN, "INVALID_ARGUMENT", "message.token")
+            raise FcmRefusedError(400, "INVALID_ARGUMENT", NOT_A_TOKEN, "INVALID_ARGUMENT", "message.token")
         canonical = _CANONICAL.get(http, "UNKNOWN")
         is_of_fcm = code in _FCM_CODES
-        raise RefusedError(http, canonical if is_of_fcm or not code else code, "Scripted.", code if is_of_fcm else "")
+        raise FcmRefusedError(
+            http, canonical if is_of_fcm or not code else code, "Scripted.", code if is_of_fcm else ""
+        )
 
-    def _refusal(self, refused: RefusedError, *, authenticated: bool) -> ScriptedReply:
+    def _refusal(self, refused: FcmRefusedError, *, authenticated: bool) -> ScriptedReply:
         reply = _json(refused.http, refused.body())
         if self.retry_after is not None and refused.http in (429, 503):
             reply.headers.append(("retry-after", self.retry_after))
@@ -161,7 +163,7 @@ class FcmSimulator(SimulatedService):
     def _grant(self, request: HttpRequest) -> ScriptedReply:
         try:
             return _json(200, msgspec.json.encode(self.accounts.grant(bytes(request.body), self._clock.now_ms())))
-        except GrantError as refused:
+        except FcmGrantError as refused:
             self.refused[refused.error] += 1
             body = {"error": refused.error, "error_description": refused.description}
             return _json(400, msgspec.json.encode(body))

@@ -10,8 +10,8 @@ from typing import Any
 
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES, SUBPROTOCOL
 from services.gateway.connections import ConnectionTable
-from services.gateway.rules import Capacity, Limits, over_capacity
-from services.gateway.websocket.protocol import Endpoint, Listener, WebSocketProtocol
+from services.gateway.rules import Capacity, ConnectionLimits, over_capacity
+from services.gateway.websocket.protocol import Listener, WebSocketProtocol, WebSocketSettings
 from services.net.sockets import AcceptLoop, IsShared, PeerCounts, is_loopback
 from services.process import background
 from services.process.logs import logger
@@ -64,7 +64,7 @@ class Acceptor:
         new_listener: Callable[[Callable[[], None]], Listener],
         welcomed: ConnectionTable[Any],
         capacity: Capacity,
-        limits: Limits,
+        limits: ConnectionLimits,
         certificate: Certificate | None,
         is_shared: IsShared = is_loopback,
     ) -> None:
@@ -73,7 +73,7 @@ class Acceptor:
         self._welcomed = welcomed
         self._capacity = capacity
         self._limits = limits
-        self._endpoint = Endpoint(PATH, SUBPROTOCOL, MAX_FRAME_BYTES, limits.hello_ms / 1000)
+        self._endpoint = WebSocketSettings(PATH, SUBPROTOCOL, MAX_FRAME_BYTES, limits.hello_ms / 1000)
         self._certificate = certificate
         self.peers = PeerCounts(per_address, is_shared, _SETTING)
         self.pending_peers = PeerCounts(max(1, capacity.pending // _SHARE_OF_ONE_ADDRESS), is_shared, _SETTING)

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from services.domain.device_protocol.answers import CLOSE_CODES, Answer, Goodbye, GoodbyeReason, encode
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from services.gateway.connections import DeviceSession, OpenConnections
-from services.gateway.rules import Limits
+from services.gateway.rules import ConnectionLimits
 from services.gateway.websocket.frames import (
     CLOSE,
     PING,
@@ -168,7 +168,7 @@ class DeviceConnection:
         self,
         handler: "Handler[DeviceConnection]",
         open_connections: "OpenConnections[DeviceConnection]",
-        limits: Limits,
+        limits: ConnectionLimits,
         now_ms: Callable[[], int],
         addresses: ClientAddresses,
         on_welcome: Callable[[], None] | None = None,

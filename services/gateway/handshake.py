@@ -16,8 +16,8 @@ from services.gateway.device_requests import DeviceRequests
 from services.gateway.listener import Drain
 from services.gateway.rules import (
     Capacity,
+    ConnectionLimits,
     HelloDecision,
-    Limits,
     decide_hello,
     drained_retry_ms,
     is_new,
@@ -37,7 +37,7 @@ class Handshake(Handler[DeviceConnection]):
         context: RoleContext,
         connections: ConnectionTable[DeviceConnection],
         capacity: Capacity,
-        limits: Limits,
+        limits: ConnectionLimits,
         registrations: RegistrationLimiter,
         drain: Drain,
         requests: DeviceRequests,

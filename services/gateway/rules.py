@@ -26,7 +26,7 @@ HelloDecision: TypeAlias = Literal["welcome", "register", "refuse"]
 EndReason: TypeAlias = Literal["idle", "unacknowledged", "slow", "gone"]
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one connection; durations in milliseconds, heartbeats in seconds as in the device protocol.
 
     `frames` is the most a device may send in `window_ms`; `buffer_bytes` the most that may wait to be sent to it.
@@ -118,7 +118,7 @@ def idle_ms(heartbeat_s: int) -> int:
     return heartbeat_s * 1500 + 10_000
 
 
-def end_reason(now_ms: int, times: ConnectionTimes, limits: Limits) -> EndReason | None:
+def end_reason(now_ms: int, times: ConnectionTimes, limits: ConnectionLimits) -> EndReason | None:
     """Return why a connection must end, or None.
 
     idle: no frame came. unacknowledged: a push was not acknowledged. slow: the peer does not read. gone: the peer did

@@ -3,7 +3,7 @@
 from services.domain.device_protocol.frames import HEARTBEAT_S
 from services.domain.settings import PREFIX, Port, Positive, Settings, SettingsError
 from services.gateway.acceptor import Certificate
-from services.gateway.rules import Limits, process_capacity
+from services.gateway.rules import ConnectionLimits, process_capacity
 from services.net.sockets import hard_file_limit
 
 ROLE_NAME = "gateway"
@@ -56,8 +56,8 @@ class GatewaySettings(Settings, frozen=True, kw_only=True):
     def scheme(self) -> str:
         return "wss" if self.gateway_tls_cert else "ws"
 
-    def limits(self) -> Limits:
-        return Limits(
+    def limits(self) -> ConnectionLimits:
+        return ConnectionLimits(
             hello_ms=self.gateway_hello_s * 1000,
             slow_ms=30_000,
             ack_ms=self.gateway_ack_s * 1000,

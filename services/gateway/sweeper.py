@@ -12,7 +12,7 @@ from services.gateway.acceptor import Certificate
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionTable, OpenConnections
 from services.gateway.device_requests import DeviceRequests, ProvenDevice
-from services.gateway.rules import Limits, drained_retry_ms, end_reason
+from services.gateway.rules import ConnectionLimits, drained_retry_ms, end_reason
 from services.process.clock import Clock
 from services.process.logs import logger
 from services.replica.instances import OwnerOfShard
@@ -31,7 +31,7 @@ class Sweeper:
         self,
         open_connections: OpenConnections[DeviceConnection],
         clock: Clock,
-        limits: Limits,
+        limits: ConnectionLimits,
         certificate: Certificate | None,
     ) -> None:
         self._open_connections = open_connections

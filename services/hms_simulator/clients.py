@@ -14,7 +14,7 @@ _MAX_TOKENS = 10_000
 _FORM = frozenset(("grant_type", "client_id", "client_secret"))
 
 
-class GrantError(Exception):
+class HmsGrantError(Exception):
     """Huawei's refusal of a token: its `error` and `error_description`."""
 
     def __init__(self, error: str, description: str) -> None:
@@ -61,10 +61,10 @@ class Clients:
         except (UnicodeDecodeError, ValueError):
             form = {}
         if form.get("grant_type") != "client_credentials" or form.keys() != _FORM:
-            raise GrantError("unsupported_grant_type", "the form is not that of a client")
+            raise HmsGrantError("unsupported_grant_type", "the form is not that of a client")
         client = self._clients.get(form["client_id"])
         if client is None or not hmac.compare_digest(client.client_secret.encode(), form["client_secret"].encode()):
-            raise GrantError("invalid_client", "client id or secret is wrong")
+            raise HmsGrantError("invalid_client", "client id or secret is wrong")
         token = f"DAED/{secrets.token_urlsafe(64)}"  # with a slash, which Huawei's JSON escapes
         self._tokens[token] = _Token(client.client_id, now_ms + 1000 * TOKEN_LIFE_S)
         while len(self._tokens) > _MAX_TOKENS:

@@ -14,12 +14,12 @@ from joserfc.jwk import RSAKey
 from protos.registry.v1.apps_pb2 import App
 from services.domain.channel_credentials.harmony import HarmonyAccount
 from services.domain.channel_credentials.hms import HUAWEI_TOKEN_URL
-from services.hms_simulator.harmony_requests import HarmonyMessage, Notification, validate
+from services.hms_simulator.harmony_requests import HarmonyMessageSchema, HarmonyNotificationSchema, validate
 from services.hms_simulator.requests import (
     JWT_EXPIRED,
     NOT_AUTHENTICATED,
+    HmsRefusedError,
     ReceivedRequest,
-    RefusedError,
     is_token,
 )
 from services.hms_simulator.server import PushKitSimulator
@@ -38,7 +38,7 @@ class _Claims(msgspec.Struct):
     exp: int
 
 
-class HarmonySimulator(PushKitSimulator[HarmonyMessage]):
+class HarmonySimulator(PushKitSimulator[HarmonyMessageSchema]):
     """HarmonyOS's call. Tokens that begin with one of `reasons` and a colon are refused alone, for this reason."""
 
     name = "harmony-simulator"
@@ -64,7 +64,7 @@ class HarmonySimulator(PushKitSimulator[HarmonyMessage]):
         """Accept no request of the account any more."""
         del self._accounts[f"/v3/{account.project_id}/messages:send"]
 
-    def shown(self, token: str) -> dict[int | str, Notification]:
+    def shown(self, token: str) -> dict[int | str, HarmonyNotificationSchema]:
         """Return what the phone with this token shows by itself: the latest notification of each id."""
         return {
             f"without {number}" if notification.notify_id is msgspec.UNSET else notification.notify_id: notification
@@ -73,7 +73,7 @@ class HarmonySimulator(PushKitSimulator[HarmonyMessage]):
             if (notification := received.message.payload.notification)
         }
 
-    def judge(self, headers: Mapping[str, str], body: bytes) -> ReceivedRequest[HarmonyMessage]:
+    def judge(self, headers: Mapping[str, str], body: bytes) -> ReceivedRequest[HarmonyMessageSchema]:
         self._authenticate(headers[":path"], headers.get("authorization", ""))
         return validate(body, headers.get("push-type", ""))
 
@@ -91,11 +91,11 @@ class HarmonySimulator(PushKitSimulator[HarmonyMessage]):
     def _authenticate(self, path: str, authorization: str) -> None:
         claims = self._claims(path, authorization)
         if claims is None:
-            raise RefusedError(NOT_AUTHENTICATED, "authentication error")
+            raise HmsRefusedError(NOT_AUTHENTICATED, "authentication error")
         if claims.exp - claims.iat > _MAX_JWT_S:
-            raise RefusedError(JWT_TOO_LONG, "the token is valid for more than a day")
+            raise HmsRefusedError(JWT_TOO_LONG, "the token is valid for more than a day")
         if not claims.iat - _MAX_CLOCK_SKEW_S <= self._clock.now_ms() // 1000 < claims.exp:
-            raise RefusedError(JWT_EXPIRED, "the token has expired")
+            raise HmsRefusedError(JWT_EXPIRED, "the token has expired")
 
     def _claims(self, path: str, authorization: str) -> _Claims | None:
         """Return the claims of a JWT of the account that may send on this path; None: it is none."""

@@ -14,8 +14,8 @@ from services.hms_simulator.requests import (
     TOO_LARGE,
     WRONG_MESSAGE,
     WRONG_PARAMETER,
+    HmsRefusedError,
     ReceivedRequest,
-    RefusedError,
 )
 
 WRONG_TTL = "80100004"
@@ -28,34 +28,34 @@ class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
     """A field that Huawei does not know is a wrong parameter."""
 
 
-class ClickAction(_Struct, frozen=True):
+class HarmonyClickSchema(_Struct, frozen=True):
     action_type: Literal[0, 1]
     action: str = ""
     uri: str = ""
     data: dict[str, Any] = {}
 
 
-class Badge(_Struct, frozen=True):
+class HarmonyBadgeSchema(_Struct, frozen=True):
     add_num: int | UnsetType = UNSET
     set_num: int | UnsetType = UNSET
 
 
-class Notification(_Struct, frozen=True):
+class HarmonyNotificationSchema(_Struct, frozen=True):
     category: str = ""
     title: str = ""
     body: str = ""
-    click_action: ClickAction | UnsetType = UNSET
+    click_action: HarmonyClickSchema | UnsetType = UNSET
     style: Literal[0, 1, 3] = 0
     image: str = ""
     notify_id: int | UnsetType = UNSET
     app_message_id: str | UnsetType = UNSET
     profile_id: str = ""
     foreground_show: bool = True
-    badge: Badge | UnsetType = UNSET
+    badge: HarmonyBadgeSchema | UnsetType = UNSET
 
 
 class Payload(_Struct, frozen=True):
-    notification: Notification | UnsetType = UNSET
+    notification: HarmonyNotificationSchema | UnsetType = UNSET
     extra_data: str = ""
 
 
@@ -71,7 +71,7 @@ class Target(_Struct, frozen=True):
     token: list[str]
 
 
-class HarmonyMessage(_Struct, frozen=True):
+class HarmonyMessageSchema(_Struct, frozen=True):
     payload: Payload
     target: Target
     push_options: PushOptions = PushOptions()
@@ -82,28 +82,28 @@ class HarmonyMessage(_Struct, frozen=True):
         return self.target.token
 
 
-_requests = msgspec.json.Decoder(HarmonyMessage)
+_requests = msgspec.json.Decoder(HarmonyMessageSchema)
 
 
-def validate(body: bytes, push_type: str) -> ReceivedRequest[HarmonyMessage]:
+def validate(body: bytes, push_type: str) -> ReceivedRequest[HarmonyMessageSchema]:
     """Read the body of `messages:send`. `push_type`: the header. RefusedError."""
     if push_type not in (NOTIFICATION, BACKGROUND):
-        raise RefusedError(WRONG_PARAMETER, "push-type")
+        raise HmsRefusedError(WRONG_PARAMETER, "push-type")
     try:
         message = _requests.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RefusedError(WRONG_PARAMETER, str(error)) from None
+        raise HmsRefusedError(WRONG_PARAMETER, str(error)) from None
     is_test = message.push_options.test_message
     if not 1 <= len(message.token) <= MAX_TOKENS:
-        raise RefusedError(TOKEN_COUNT, f"{len(message.token)} tokens")
+        raise HmsRefusedError(TOKEN_COUNT, f"{len(message.token)} tokens")
     if is_test and len(message.token) > MAX_TEST_TOKENS:
-        raise RefusedError(TEST_TOKEN_COUNT, f"{len(message.token)} tokens")
+        raise HmsRefusedError(TEST_TOKEN_COUNT, f"{len(message.token)} tokens")
     if len(body) - len(msgspec.json.encode(message.token)) > MAX_BYTES:
-        raise RefusedError(TOO_LARGE)
+        raise HmsRefusedError(TOO_LARGE)
     _check_options(message.push_options)
     notification, data = message.payload.notification, message.payload.extra_data
     if (push_type == NOTIFICATION) != (notification is not UNSET) or (push_type == BACKGROUND) != bool(data):
-        raise RefusedError(WRONG_MESSAGE, "the payload is not that of the push-type")
+        raise HmsRefusedError(WRONG_MESSAGE, "the payload is not that of the push-type")
     if notification is not UNSET:
         _check_notification(notification)
     return ReceivedRequest(message, is_test)
@@ -111,32 +111,32 @@ def validate(body: bytes, push_type: str) -> ReceivedRequest[HarmonyMessage]:
 
 def _check_options(options: PushOptions) -> None:
     if not 1 <= options.ttl <= MAX_TTL_S:
-        raise RefusedError(WRONG_TTL)
+        raise HmsRefusedError(WRONG_TTL)
     if len(options.bi_tag.encode()) > 64:
-        raise RefusedError(WRONG_MESSAGE, "biTag")
+        raise HmsRefusedError(WRONG_MESSAGE, "biTag")
     if not -1 <= options.collapse_key <= 100:
-        raise RefusedError(WRONG_MESSAGE, "collapseKey")
+        raise HmsRefusedError(WRONG_MESSAGE, "collapseKey")
 
 
-def _check_notification(notification: Notification) -> None:
+def _check_notification(notification: HarmonyNotificationSchema) -> None:
     if notification.category not in CATEGORIES:
-        raise RefusedError(WRONG_MESSAGE, "category")
+        raise HmsRefusedError(WRONG_MESSAGE, "category")
     if not notification.title or not notification.body or notification.click_action is UNSET:
-        raise RefusedError(WRONG_MESSAGE, "a notification needs title, body and clickAction")
+        raise HmsRefusedError(WRONG_MESSAGE, "a notification needs title, body and clickAction")
     click, badge = notification.click_action, notification.badge
     if (click.action_type == 1) != bool(click.action or click.uri):
-        raise RefusedError(WRONG_MESSAGE, "clickAction")
+        raise HmsRefusedError(WRONG_MESSAGE, "clickAction")
     if notification.notify_id is not UNSET and not 0 <= notification.notify_id < 2**31:
-        raise RefusedError(WRONG_MESSAGE, "notifyId")
+        raise HmsRefusedError(WRONG_MESSAGE, "notifyId")
     if notification.app_message_id is not UNSET and not 1 <= len(notification.app_message_id) <= 64:
-        raise RefusedError(WRONG_MESSAGE, "appMessageId")
+        raise HmsRefusedError(WRONG_MESSAGE, "appMessageId")
     if notification.image and not notification.image.startswith("https://"):
-        raise RefusedError(WRONG_MESSAGE, "image")
+        raise HmsRefusedError(WRONG_MESSAGE, "image")
     if badge is not UNSET and not _is_right_badge(badge):
-        raise RefusedError(WRONG_MESSAGE, "badge")
+        raise HmsRefusedError(WRONG_MESSAGE, "badge")
 
 
-def _is_right_badge(badge: Badge) -> bool:
+def _is_right_badge(badge: HarmonyBadgeSchema) -> bool:
     is_added = badge.add_num is UNSET or 1 <= badge.add_num <= 99
     is_set = badge.set_num is UNSET or 0 <= badge.set_num <= 99
     return is_added and is_set

@@ -36,7 +36,7 @@ _TTL = re.compile(r"([1-9][0-9]{0,8})s")
 _TOKEN = re.compile(r"[A-Za-z0-9_.:-]+")
 
 
-class RefusedError(Exception):
+class HmsRefusedError(Exception):
     """Huawei's refusal of a request: its code, and its words."""
 
     def __init__(self, code: str, message: str = "") -> None:
@@ -62,7 +62,7 @@ class Badge(_Struct, frozen=True):
     set_num: int | UnsetType = UNSET
 
 
-class AndroidNotification(_Struct, frozen=True):
+class HmsNotificationSchema(_Struct, frozen=True):
     title: str = ""
     body: str = ""
     click_action: ClickAction | UnsetType = UNSET
@@ -77,7 +77,7 @@ class AndroidNotification(_Struct, frozen=True):
     profile_id: str = ""
 
 
-class AndroidConfig(_Struct, frozen=True):
+class HmsAndroidSchema(_Struct, frozen=True):
     collapse_key: int = -1
     urgency: Literal["HIGH", "NORMAL"] | UnsetType = UNSET
     category: str = ""
@@ -85,17 +85,17 @@ class AndroidConfig(_Struct, frozen=True):
     bi_tag: str = ""
     receipt_id: str = ""
     target_user_type: Literal[0, 1] = 0
-    notification: AndroidNotification | UnsetType = UNSET
+    notification: HmsNotificationSchema | UnsetType = UNSET
 
 
-class HmsMessage(_Struct, frozen=True):
+class HmsMessageSchema(_Struct, frozen=True):
     token: list[str]
     data: str = ""
-    android: AndroidConfig = AndroidConfig()
+    android: HmsAndroidSchema = HmsAndroidSchema()
 
 
 class _SendRequest(_Struct, frozen=True):
-    message: HmsMessage | UnsetType = UNSET
+    message: HmsMessageSchema | UnsetType = UNSET
     validate_only: bool = False
 
 
@@ -118,23 +118,23 @@ class ReceivedRequest(Generic[Message]):
     is_dry: bool
 
 
-def validate(body: bytes, *, may_be_urgent: bool) -> ReceivedRequest[HmsMessage]:
+def validate(body: bytes, *, may_be_urgent: bool) -> ReceivedRequest[HmsMessageSchema]:
     """Read the body of `messages:send`. `may_be_urgent`: the app has the right to high importance. RefusedError."""
     try:
         if _loose.decode(body).message is UNSET:
-            raise RefusedError(TOKEN_COUNT, "no message")
+            raise HmsRefusedError(TOKEN_COUNT, "no message")
         request = _requests.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RefusedError(WRONG_PARAMETER, str(error)) from None
+        raise HmsRefusedError(WRONG_PARAMETER, str(error)) from None
     message = request.message
     assert message is not UNSET
     if not 1 <= len(message.token) <= MAX_TOKENS:
-        raise RefusedError(TOKEN_COUNT, f"{len(message.token)} tokens")
+        raise HmsRefusedError(TOKEN_COUNT, f"{len(message.token)} tokens")
     if len(body) - len(msgspec.json.encode(message.token)) > MAX_BYTES:
-        raise RefusedError(TOO_LARGE)
+        raise HmsRefusedError(TOO_LARGE)
     _check_android(message.android, may_be_urgent=may_be_urgent)
     if message.android.notification is UNSET and not message.data:
-        raise RefusedError(WRONG_MESSAGE, "neither a notification nor data")
+        raise HmsRefusedError(WRONG_MESSAGE, "neither a notification nor data")
     return ReceivedRequest(message, request.validate_only)
 
 
@@ -143,43 +143,43 @@ def is_token(text: str) -> bool:
     return _TOKEN.fullmatch(text) is not None
 
 
-def _check_android(android: AndroidConfig, *, may_be_urgent: bool) -> None:
+def _check_android(android: HmsAndroidSchema, *, may_be_urgent: bool) -> None:
     ttl = _TTL.fullmatch(android.ttl)
     if ttl is None or int(ttl[1]) > MAX_TTL_S:
-        raise RefusedError(WRONG_MESSAGE, "ttl")
+        raise HmsRefusedError(WRONG_MESSAGE, "ttl")
     if not -1 <= android.collapse_key <= 100:
-        raise RefusedError(WRONG_COLLAPSE_KEY)
+        raise HmsRefusedError(WRONG_COLLAPSE_KEY)
     if android.category and android.category not in CATEGORIES:
-        raise RefusedError(WRONG_MESSAGE, "category")
+        raise HmsRefusedError(WRONG_MESSAGE, "category")
     if len(android.bi_tag.encode()) > 64:
-        raise RefusedError(WRONG_MESSAGE, "bi_tag")
+        raise HmsRefusedError(WRONG_MESSAGE, "bi_tag")
     notification = android.notification
     if notification is UNSET:
         if android.urgency == "HIGH" and not may_be_urgent:
-            raise RefusedError(NO_RIGHT)
+            raise HmsRefusedError(NO_RIGHT)
         return
     if android.urgency is not UNSET:
-        raise RefusedError(WRONG_MESSAGE, "urgency is for data messages")
+        raise HmsRefusedError(WRONG_MESSAGE, "urgency is for data messages")
     if notification.importance == "HIGH" and not may_be_urgent:
-        raise RefusedError(NO_RIGHT)
+        raise HmsRefusedError(NO_RIGHT)
     _check_notification(notification)
 
 
-def _check_notification(notification: AndroidNotification) -> None:
+def _check_notification(notification: HmsNotificationSchema) -> None:
     click, badge = notification.click_action, notification.badge
     if not notification.title or not notification.body or click is UNSET:
-        raise RefusedError(WRONG_MESSAGE, "a notification needs title, body and click_action")
+        raise HmsRefusedError(WRONG_MESSAGE, "a notification needs title, body and click_action")
     is_complete = {
         1: bool(click.intent) != bool(click.action),
         2: click.url.startswith("https://"),
         3: not (click.intent or click.action or click.url),
     }
     if not is_complete[click.type]:
-        raise RefusedError(WRONG_MESSAGE, "click_action")
+        raise HmsRefusedError(WRONG_MESSAGE, "click_action")
     if badge is not UNSET and not _is_right_badge(badge):
-        raise RefusedError(WRONG_MESSAGE, "badge")
+        raise HmsRefusedError(WRONG_MESSAGE, "badge")
     if len(notification.profile_id) > 64:
-        raise RefusedError(WRONG_MESSAGE, "profile_id")
+        raise HmsRefusedError(WRONG_MESSAGE, "profile_id")
 
 
 def _is_right_badge(badge: Badge) -> bool:

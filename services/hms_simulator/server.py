@@ -11,7 +11,7 @@ import msgspec
 
 from protos.registry.v1.apps_pb2 import App
 from services.domain.channel_credentials.hms import HmsCredentials
-from services.hms_simulator.clients import Clients, ExpiredError, GrantError
+from services.hms_simulator.clients import Clients, ExpiredError, HmsGrantError
 from services.hms_simulator.requests import (
     ALL_TOKENS,
     JWT_EXPIRED,
@@ -19,16 +19,16 @@ from services.hms_simulator.requests import (
     SOME_TOKENS,
     SUCCESS,
     TOKEN_EXPIRED,
-    AndroidNotification,
-    HmsMessage,
+    HmsMessageSchema,
+    HmsNotificationSchema,
+    HmsRefusedError,
     ReceivedRequest,
-    RefusedError,
     is_token,
     validate,
 )
 from services.process.clock import Clock
 from services.push_simulator.certificates import SelfSigned
-from services.push_simulator.http1 import FAULTS, LOST_ANSWER, Http1Connection, Reply
+from services.push_simulator.http1 import FAULTS, LOST_ANSWER, Http1Connection, SimulatorReply
 
 RECEIVED_HISTORY = 10_000
 """Messages in memory; beyond it the oldest are dropped."""
@@ -117,14 +117,14 @@ class PushKitSimulator(Generic[Sent]):
         while len(self.received) < count:
             await self._changed.wait()
 
-    def reply_to(self, fields: list[tuple[str, str]], body: bytes) -> Reply:
+    def reply_to(self, fields: list[tuple[str, str]], body: bytes) -> SimulatorReply:
         headers = dict(fields)
         if headers[":method"] != "POST":
-            return Reply(404, [])
+            return SimulatorReply(404, [])
         self.requests += 1
         try:
             request = self.judge(headers, body)
-        except RefusedError as refused:
+        except HmsRefusedError as refused:
             return self._refusal(refused)
         return self._answer(request)
 
@@ -140,19 +140,19 @@ class PushKitSimulator(Generic[Sent]):
         """Return what an answer says of tokens that are refused, by token, beside so many valid ones."""
         raise NotImplementedError
 
-    def _answer(self, request: ReceivedRequest[Sent]) -> Reply:
+    def _answer(self, request: ReceivedRequest[Sent]) -> SimulatorReply:
         scripted = [(token, self._script(token)) for token in request.message.token]
         invalid = {token: why for token, script in scripted if (why := self.refused_as(token, script))}
         script = next((script for token, script in scripted if script and token not in invalid), "")
         if len(script) == len(SUCCESS):
-            return self._refusal(RefusedError(script, "scripted"))
+            return self._refusal(HmsRefusedError(script, "scripted"))
         if script.isdigit():
             self.refused[script] += 1
             after = [("retry-after", self.retry_after)] if self.retry_after and script in ("429", "503") else []
-            return Reply(int(script), after)
+            return SimulatorReply(int(script), after)
         valid = [token for token in request.message.token if token not in invalid]
         if not valid:
-            return self._refusal(RefusedError(ALL_TOKENS, self.told(0, invalid)))
+            return self._refusal(HmsRefusedError(ALL_TOKENS, self.told(0, invalid)))
         if script in ("", LOST_ANSWER):
             self._take(request, valid)
         message = self.told(len(valid), invalid) if invalid else "Success"
@@ -167,7 +167,7 @@ class PushKitSimulator(Generic[Sent]):
         script = found[2] or found[3] or found[4]
         return script if script.isdigit() or script in FAULTS or script in self.reasons else ""
 
-    def _refusal(self, refused: RefusedError) -> Reply:
+    def _refusal(self, refused: HmsRefusedError) -> SimulatorReply:
         self.refused[refused.code] += 1
         is_of_token = refused.code in (NOT_AUTHENTICATED, TOKEN_EXPIRED, JWT_EXPIRED)
         return _answered(401 if is_of_token else 400, refused.code, refused.message)
@@ -179,7 +179,7 @@ class PushKitSimulator(Generic[Sent]):
         self._changed = asyncio.Event()
 
 
-class HmsSimulator(PushKitSimulator[HmsMessage]):
+class HmsSimulator(PushKitSimulator[HmsMessageSchema]):
     """HMS and Huawei's token server. `80100000:x` and `80300007:x` are tokens that are refused alone.
 
     `may_be_urgent`: apps have the right to high importance.
@@ -198,7 +198,7 @@ class HmsSimulator(PushKitSimulator[HmsMessage]):
     def token_url(self) -> str:
         return f"{self.url}{_TOKEN_PATH}"
 
-    def shown(self, token: str) -> dict[str, AndroidNotification]:
+    def shown(self, token: str) -> dict[str, HmsNotificationSchema]:
         """Return what the phone with this token shows by itself: the latest notification of each tag."""
         return {
             notification.tag or str(number): notification
@@ -207,13 +207,13 @@ class HmsSimulator(PushKitSimulator[HmsMessage]):
             if (notification := received.message.android.notification)
         }
 
-    def reply_to(self, fields: list[tuple[str, str]], body: bytes) -> Reply:
+    def reply_to(self, fields: list[tuple[str, str]], body: bytes) -> SimulatorReply:
         headers = dict(fields)
         if headers[":method"] == "POST" and headers[":path"] == _TOKEN_PATH:
             return self._grant(headers, body)
         return super().reply_to(fields, body)
 
-    def judge(self, headers: Mapping[str, str], body: bytes) -> ReceivedRequest[HmsMessage]:
+    def judge(self, headers: Mapping[str, str], body: bytes) -> ReceivedRequest[HmsMessageSchema]:
         self._authenticate(headers)
         return validate(body, may_be_urgent=self.may_be_urgent)
 
@@ -230,15 +230,15 @@ class HmsSimulator(PushKitSimulator[HmsMessage]):
         try:
             client = self.clients.client_of(headers.get("authorization", ""), self._clock.now_ms())
         except ExpiredError:
-            raise RefusedError(TOKEN_EXPIRED, "the access token has expired") from None
+            raise HmsRefusedError(TOKEN_EXPIRED, "the access token has expired") from None
         if client is None or headers[":path"] not in self.clients.paths(client):
-            raise RefusedError(NOT_AUTHENTICATED, "OAuth authentication error")
+            raise HmsRefusedError(NOT_AUTHENTICATED, "OAuth authentication error")
 
-    def _grant(self, headers: Mapping[str, str], body: bytes) -> Reply:
+    def _grant(self, headers: Mapping[str, str], body: bytes) -> SimulatorReply:
         is_form = headers.get("content-type") == "application/x-www-form-urlencoded"
         try:
             granted = msgspec.json.encode(self.clients.grant(body if is_form else b"", self._clock.now_ms()))
-        except GrantError as refused:
+        except HmsGrantError as refused:
             self.refused[refused.error] += 1
             words = {"error": refused.error, "error_description": refused.description}
             return _json(400, msgspec.json.encode(words))
@@ -264,9 +264,9 @@ def simulated_clients(
     return client_of
 
 
-def _answered(status: int, code: str, message: str) -> Reply:
+def _answered(status: int, code: str, message: str) -> SimulatorReply:
     return _json(status, msgspec.json.encode({"code": code, "msg": message, "requestId": "157440955549500001002006"}))
 
 
-def _json(status: int, body: bytes) -> Reply:
-    return Reply(status, [("content-type", "application/json;charset=utf-8")], body)
+def _json(status: int, body: bytes) -> SimulatorReply:
+    return SimulatorReply(status, [("content-type", "application/json;charset=utf-8")], body)

@@ -86,13 +86,13 @@ class RequestHandler(Protocol):
     def reply_to(self, request: HttpRequest) -> ScriptedReply: ...
 
 
-class ServerConnection(asyncio.Protocol):
+class Http2ServerConnection(asyncio.Protocol):
     """One client's connection, a member of `connections` while it is open.
 
     It stops reading while the client does not read its responses.
     """
 
-    def __init__(self, handler: RequestHandler, connections: "set[ServerConnection]") -> None:
+    def __init__(self, handler: RequestHandler, connections: "set[Http2ServerConnection]") -> None:
         self._handler = handler
         self._connections = connections
         self._requests: dict[int, HttpRequest] = {}

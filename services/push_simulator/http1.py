@@ -16,7 +16,7 @@ LOST_ANSWER = "lost"
 FAULTS = (SILENCE, CUT, LOST_ANSWER)
 
 
-class Reply(NamedTuple):
+class SimulatorReply(NamedTuple):
     """An answer, and a fault in its place, "" for none."""
 
     status: int
@@ -31,7 +31,7 @@ class Http1Handler(Protocol):
     connections: "set[Http1Connection]"
     kept_bytes: int
 
-    def reply_to(self, fields: list[tuple[str, str]], body: bytes) -> Reply:
+    def reply_to(self, fields: list[tuple[str, str]], body: bytes) -> SimulatorReply:
         """Return the reply. `fields`: the headers by lower-case names, with `:method` and `:path`."""
         ...
 

@@ -4,7 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 
 from services.push_simulator.certificates import SelfSigned
-from services.push_simulator.connection import ConnectionBehaviour, HttpRequest, ScriptedReply, ServerConnection
+from services.push_simulator.connection import ConnectionBehaviour, Http2ServerConnection, HttpRequest, ScriptedReply
 
 
 class SimulatedService(ABC):
@@ -14,7 +14,7 @@ class SimulatedService(ABC):
     behaviour: ConnectionBehaviour
 
     def __init__(self, host: str, port: int, certificate: SelfSigned | None) -> None:
-        self.connections: set[ServerConnection] = set()
+        self.connections: set[Http2ServerConnection] = set()
         self._certificate = certificate or SelfSigned.make(host)
         self._address = (host, port)
 
@@ -35,7 +35,9 @@ class SimulatedService(ABC):
     async def run(self, ready: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
         context = self._certificate.server_context(["h2"])
-        server = await loop.create_server(lambda: ServerConnection(self, self.connections), *self._address, ssl=context)
+        server = await loop.create_server(
+            lambda: Http2ServerConnection(self, self.connections), *self._address, ssl=context
+        )
         self._address = server.sockets[0].getsockname()[:2]
         ready.set()
         try:

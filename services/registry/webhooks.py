@@ -26,7 +26,7 @@ MAX_PUSHES = 100
 MAX_KEEP_OLD_S = 90 * 86_400
 
 
-class ChangedWebhook(NamedTuple):
+class WebhookChange(NamedTuple):
     """A webhook after its change, None if it was removed; what was done, in lines for the audit; and its new secret."""
 
     webhook: Webhook | None
@@ -37,7 +37,7 @@ class ChangedWebhook(NamedTuple):
 
 def change_webhook(
     owner: App | TeamWebhooks, request: ChangeWebhookRequest, keys: Keys, hosts: AllowedHosts, now_ms: int
-) -> ChangedWebhook:
+) -> WebhookChange:
     """Apply the request to the webhooks of the app or the team in place. Fields that it does not name stay.
 
     InputError: a field is wrong, or the URL may not be called. NotFoundError: there is no such webhook.
@@ -63,10 +63,10 @@ def change_webhook(
     if is_new:
         owner.webhooks.append(webhook)
         before = Webhook()
-    return ChangedWebhook(webhook, action, _described(before, webhook), secret)
+    return WebhookChange(webhook, action, _described(before, webhook), secret)
 
 
-def _remove(owner: App | TeamWebhooks, request: ChangeWebhookRequest) -> ChangedWebhook:
+def _remove(owner: App | TeamWebhooks, request: ChangeWebhookRequest) -> WebhookChange:
     bare = ChangeWebhookRequest(
         appkey=request.appkey, team_id=request.team_id, webhook_id=request.webhook_id, remove=True
     )
@@ -77,7 +77,7 @@ def _remove(owner: App | TeamWebhooks, request: ChangeWebhookRequest) -> Changed
     webhook = _find(owner, request)
     settings = [f"webhook {webhook.webhook_id}", f"host {shown_url(webhook.url)}"]
     owner.webhooks.remove(webhook)
-    return ChangedWebhook(None, "webhook removed", settings)
+    return WebhookChange(None, "webhook removed", settings)
 
 
 def _new(owner: App | TeamWebhooks, request: ChangeWebhookRequest, now_ms: int) -> Webhook:

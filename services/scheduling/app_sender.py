@@ -93,7 +93,7 @@ class _Retry:
     failures: int
 
 
-class AppSender:
+class AppTaskSender:
     """Sends the app's tasks in the order of their due times, until none is left.
 
     A task of an account that needs an approval by now is not sent: it ends, and waits as a draft; see Approvals. While

@@ -13,7 +13,7 @@ from services.process import background
 from services.process.clock import Clock
 from services.replica.follower import Follower
 from services.replica.store import Fact
-from services.scheduling.app_sender import Approvals, AppSender
+from services.scheduling.app_sender import Approvals, AppTaskSender
 from services.scheduling.state import Status
 from services.scheduling.store import TaskTable
 
@@ -42,8 +42,8 @@ class TaskSender:
         self._follower = follower
         self._tasks = tasks
         facts: Batcher[Fact, None] = Batcher(self._write, ByteBudget(0), _MAX_FACTS)
-        self._new_app = partial(AppSender, follower, tasks, resolver, capacity, approvals, writer, facts, clock)
-        self._apps: dict[str, AppSender] = {}
+        self._new_app = partial(AppTaskSender, follower, tasks, resolver, capacity, approvals, writer, facts, clock)
+        self._apps: dict[str, AppTaskSender] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[None]
 
@@ -95,17 +95,17 @@ class TaskSender:
                 task.add_done_callback(partial(self._end, appkey, app))
             app.wake_up()
 
-    async def _send_all(self, appkey: str, app: AppSender) -> None:
+    async def _send_all(self, appkey: str, app: AppTaskSender) -> None:
         try:
             await app.run()
         finally:
             self._forget(appkey, app)
 
-    def _forget(self, appkey: str, app: AppSender) -> None:
+    def _forget(self, appkey: str, app: AppTaskSender) -> None:
         if self._apps.get(appkey) is app:
             del self._apps[appkey]
 
-    def _end(self, appkey: str, app: AppSender, task: "asyncio.Task[None]") -> None:
+    def _end(self, appkey: str, app: AppTaskSender, task: "asyncio.Task[None]") -> None:
         self._forget(appkey, app)  # a task that is cancelled before its first step never does this itself
         self._sending.discard(task)
         if not task.cancelled() and (error := task.exception()) and not self._ended.done():

@@ -160,7 +160,7 @@ class PushPart:
 
 
 @dataclass(slots=True)
-class CountedPush:
+class PushInProgress:
     """A push in progress, by partition."""
 
     msgid: int
@@ -172,7 +172,7 @@ class CountedPush:
     devices: int = 0
 
     @classmethod
-    def of(cls, send: SendPush, partitions: int) -> "CountedPush":
+    def of(cls, send: SendPush, partitions: int) -> "PushInProgress":
         """Return the push that a command requests. `partitions`: the installation's number.
 
         ValueError: the columns of its list do not have one length.
@@ -234,7 +234,7 @@ class CountedPush:
         return msgspec.msgpack.encode((*fields, {number: part.packed() for number, part in self.parts.items()}))
 
     @classmethod
-    def unpacked(cls, packed: bytes) -> "CountedPush":
+    def unpacked(cls, packed: bytes) -> "PushInProgress":
         msgid, appkey, kind, id_count, is_ios, devices, packed_parts = msgspec.msgpack.decode(packed)
         parts = {number: PushPart.unpacked(part) for number, part in packed_parts.items()}
         return cls(msgid, appkey, kind, id_count, is_ios, parts, devices)
@@ -260,11 +260,11 @@ class CountedPushes:
     def __init__(self, partitions: int) -> None:
         self.wanted: Collection[str] = frozenset()
         self._partitions = partitions
-        self._by_id: dict[int, CountedPush] = {}
+        self._by_id: dict[int, PushInProgress] = {}
 
     def restore(self, packed: Iterable[bytes]) -> None:
         for each in packed:
-            self._add(CountedPush.unpacked(each))
+            self._add(PushInProgress.unpacked(each))
 
     def packed(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield each push for a snapshot, under its message id."""
@@ -295,15 +295,15 @@ class CountedPushes:
             self._remove(push)
         return [push.fact(message.meta.time_ms) for push in ended]
 
-    def _apply_command(self, command: PushCommand) -> dict[int, CountedPush]:
+    def _apply_command(self, command: PushCommand) -> dict[int, PushInProgress]:
         send = command.send
         if not command.HasField("send") or send.appkey not in self.wanted or send.msgid in self._by_id:
             return {}
-        push = CountedPush.of(send, self._partitions)
+        push = PushInProgress.of(send, self._partitions)
         self._add(push)
         return {push.msgid: push}
 
-    def _apply_fact(self, fact: PushFact) -> dict[int, CountedPush]:
+    def _apply_fact(self, fact: PushFact) -> dict[int, PushInProgress]:
         push = self._by_id.get(fact.msgid)
         if push is None:
             return {}
@@ -322,7 +322,7 @@ class CountedPushes:
                 assert_never(never)
         return {push.msgid: push}
 
-    def _count(self, partition: int, outcomes: AppOutcomes) -> dict[int, CountedPush]:
+    def _count(self, partition: int, outcomes: AppOutcomes) -> dict[int, PushInProgress]:
         """Count the outcomes by message id. ValueError: the columns do not have one length."""
         msgids = numpy.frombuffer(outcomes.msgids, "<u8")
         numbers = numpy.frombuffer(outcomes.numbers, "<u4")
@@ -331,7 +331,7 @@ class CountedPushes:
             raise ValueError("outcomes have columns of different lengths")
         order = numpy.argsort(msgids, kind="stable")
         bounds = numpy.flatnonzero(numpy.diff(msgids[order])) + 1
-        touched: dict[int, CountedPush] = {}
+        touched: dict[int, PushInProgress] = {}
         for rows in numpy.split(order, bounds) if len(order) else ():
             msgid = int(msgids[rows[0]])
             push = self._by_id.get(msgid)
@@ -340,11 +340,11 @@ class CountedPushes:
                 touched[push.msgid] = push
         return touched
 
-    def _add(self, push: CountedPush) -> None:
+    def _add(self, push: PushInProgress) -> None:
         for msgid in range(push.msgid, push.msgid + push.id_count):
             self._by_id[msgid] = push
 
-    def _remove(self, push: CountedPush) -> None:
+    def _remove(self, push: PushInProgress) -> None:
         for msgid in range(push.msgid, push.msgid + push.id_count):
             self._by_id.pop(msgid, None)
 

@@ -15,10 +15,10 @@ from services.process.metrics import WEBHOOK_EVENTS, WEBHOOK_REQUESTS
 from services.process.retries import retry_until_available
 from services.process.worker_thread import WorkerThread
 from services.webhooks.lane import Lane
-from services.webhooks.receivers import GONE, Answer, Receiver
+from services.webhooks.receivers import GONE, Receiver, ReceiverAnswer
 from services.webhooks.requests import MAX_EVENTS, Batch, http_request, is_chat, make_batch
 from services.webhooks.settings import ROLE_NAME
-from services.webhooks.store import Attempt, WebhookStore
+from services.webhooks.store import DeliveryAttempt, WebhookStore
 from services.webhooks.tokens import DeviceTokens
 
 FIRST_DELAY_MS = 1_000
@@ -42,12 +42,12 @@ class LaneStore:
         self._thread = thread
         self._lane_id = lane_id
 
-    async def commit(self, lane: Lane, removed: int, attempt: Attempt) -> None:
+    async def commit(self, lane: Lane, removed: int, attempt: DeliveryAttempt) -> None:
         """Remove the delivered events from the lane, and store the offsets behind them."""
         offsets = lane.remove(removed)
         await self._run(lambda: self._store.commit(self._lane_id, offsets, attempt))
 
-    async def note_failure(self, failing_since_ms: int, paused_ms: int, attempt: Attempt | None = None) -> None:
+    async def note_failure(self, failing_since_ms: int, paused_ms: int, attempt: DeliveryAttempt | None = None) -> None:
         await self._run(lambda: self._store.note_failure(self._lane_id, failing_since_ms, paused_ms, attempt))
 
     async def _run(self, change: Callable[[], None]) -> None:
@@ -101,7 +101,7 @@ class LaneSender:
         finally:
             self._receiver.close()
 
-    async def send_test(self, receiver: Receiver, event_id: str) -> tuple[Attempt, bool]:
+    async def send_test(self, receiver: Receiver, event_id: str) -> tuple[DeliveryAttempt, bool]:
         """Send a test event over a connection of its own; return what became of it, and whether it was taken.
 
         CarillonError: its secret was sealed with another master key.
@@ -117,7 +117,7 @@ class LaneSender:
         finally:
             receiver.close()
         took_ms = self._clock.now_ms() - now_ms
-        return Attempt(batch.message_id, now_ms, took_ms, 1, answer.status, answer.reason), answer.is_taken
+        return DeliveryAttempt(batch.message_id, now_ms, took_ms, 1, answer.status, answer.reason), answer.is_taken
 
     def _secrets(self, now_ms: int) -> list[str]:
         """Return the secrets that sign requests; none for a chat service."""
@@ -142,7 +142,7 @@ class LaneSender:
         answer = await self._receiver.post(webhook.url, webhook.form, request)
         took_ms = self._clock.now_ms() - now_ms
         WEBHOOK_REQUESTS.labels(f"{answer.status // 100}xx" if answer.status else "none").inc()
-        attempt = Attempt(batch.message_id, now_ms, took_ms, batch.events, answer.status, answer.reason)
+        attempt = DeliveryAttempt(batch.message_id, now_ms, took_ms, batch.events, answer.status, answer.reason)
         if not answer.is_taken:
             return await self._failed(answer, attempt)
         self._batch, self._failures, self.failing_since_ms, self.paused_ms = None, 0, 0, 0
@@ -159,7 +159,7 @@ class LaneSender:
             self._batch = form, make_batch(form, lane.subscriber, rendered, self._clock.now_ms())
         return self._batch[1]
 
-    async def _failed(self, answer: Answer, attempt: Attempt) -> int:
+    async def _failed(self, answer: ReceiverAnswer, attempt: DeliveryAttempt) -> int:
         """Note a failure; return the delay before the next attempt."""
         now_ms, webhook = self._clock.now_ms(), self.lane.webhook
         if not self.failing_since_ms or self.failing_since_ms <= webhook.resumed_ms:

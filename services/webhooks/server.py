@@ -78,5 +78,5 @@ class WebhooksServicer(WebhooksServiceServicer):
                 yield response
 
 
-def _attempt(attempt: store.Attempt) -> Attempt:
+def _attempt(attempt: store.DeliveryAttempt) -> Attempt:
     return Attempt(**attempt._asdict())

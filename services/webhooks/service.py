@@ -23,8 +23,8 @@ from services.webhooks.lane import HasLabel, Lane
 from services.webhooks.receivers import Receiver
 from services.webhooks.sender import LaneSender, LaneStore
 from services.webhooks.settings import ROLE_NAME
-from services.webhooks.store import Attempt, StoredLane, WebhookStore
-from services.webhooks.subscriptions import Subscription, Subscriptions
+from services.webhooks.store import DeliveryAttempt, StoredLane, WebhookStore
+from services.webhooks.subscriptions import Subscriptions, WebhookSubscription
 from services.webhooks.tokens import DeviceTokens
 from services.webhooks.walks import Walks
 
@@ -120,7 +120,7 @@ class WebhookService:
         senders = (sender for sender in self._senders.values() if not sender.lane.until)
         return [self._state(sender) for sender in senders if sender.lane.subscriber.scope == scope]
 
-    async def attempts(self, webhook_id: str) -> list[Attempt]:
+    async def attempts(self, webhook_id: str) -> list[DeliveryAttempt]:
         return await self._thread.call(partial(self._store.attempts, webhook_id))
 
     async def resend(self, sender: LaneSender, from_ms: int, until_ms: int) -> None:
@@ -133,7 +133,7 @@ class WebhookService:
             starts = await offsets_at(self._log, self._partitions, from_ms)
             until = await offsets_at(self._log, self._partitions, until_ms)
             await self._thread.call(partial(self._store.add, again, lane.id, starts, until))
-            subscription = Subscription(lane.subscriber, lane.webhook)
+            subscription = WebhookSubscription(lane.subscriber, lane.webhook)
             self._begin(subscription, StoredLane(again, lane.id, starts, until, 0, 0))
         finally:
             self._beginning.discard(again)
@@ -198,7 +198,7 @@ class WebhookService:
             )
         return left._replace(starts=starts)
 
-    def _begin(self, subscription: Subscription, left: StoredLane) -> None:
+    def _begin(self, subscription: WebhookSubscription, left: StoredLane) -> None:
         """Go on with a lane where it was left."""
         starts = dict(left.starts)
         lane = Lane(left.lane_id, *subscription, starts, left.until, self._has_label)

@@ -50,7 +50,7 @@ def open_store(directory: Path, log: Log) -> "WebhookStore":
     return WebhookStore(directory)
 
 
-class Attempt(NamedTuple):
+class DeliveryAttempt(NamedTuple):
     """A request to a receiver. `status`: the HTTP status, 0 for no answer. `answer`: the status, or why it failed."""
 
     message_id: str
@@ -101,7 +101,7 @@ class WebhookStore:
         with self._changed_rows() as changed:
             changed.execute("DELETE FROM attempts WHERE webhook = ?", (webhook_id,))
 
-    def commit(self, lane_id: str, offsets: Mapping[Partition, int], attempt: Attempt | None = None) -> None:
+    def commit(self, lane_id: str, offsets: Mapping[Partition, int], attempt: DeliveryAttempt | None = None) -> None:
         """Store the offsets behind what was delivered, and the request that delivered it; the receiver works."""
         rows = [(lane_id, *partition, offset) for partition, offset in offsets.items()]
         with self._changed_rows() as changed:
@@ -113,7 +113,9 @@ class WebhookStore:
                 changed.execute("UPDATE lanes SET failing_since_ms = 0, paused_ms = 0 WHERE lane = ?", (lane_id,))
                 _add_attempt(changed, lane_id, attempt)
 
-    def note_failure(self, lane_id: str, failing_since_ms: int, paused_ms: int, attempt: Attempt | None) -> None:
+    def note_failure(
+        self, lane_id: str, failing_since_ms: int, paused_ms: int, attempt: DeliveryAttempt | None
+    ) -> None:
         """Store since when the receiver fails and is given up (0: it is not), and the request that has failed."""
         with self._changed_rows() as changed:
             sql = "UPDATE lanes SET failing_since_ms = ?, paused_ms = ? WHERE lane = ?"
@@ -121,13 +123,13 @@ class WebhookStore:
             if attempt is not None:
                 _add_attempt(changed, lane_id, attempt)
 
-    def attempts(self, webhook_id: str) -> list[Attempt]:
+    def attempts(self, webhook_id: str) -> list[DeliveryAttempt]:
         """Return the latest attempts of a webhook, the newest first."""
         query = (
             "SELECT message_id, time_ms, took_ms, events, status, answer FROM attempts WHERE webhook = ?"
             " ORDER BY number DESC LIMIT ?"
         )
-        return [Attempt(*row) for row in self._store.rows.execute(query, (webhook_id, KEPT_ATTEMPTS))]
+        return [DeliveryAttempt(*row) for row in self._store.rows.execute(query, (webhook_id, KEPT_ATTEMPTS))]
 
     def close(self) -> None:
         self._store.close()
@@ -150,7 +152,7 @@ class WebhookStore:
         self._store.commit({})
 
 
-def _add_attempt(rows: sqlite3.Connection, lane_id: str, attempt: Attempt) -> None:
+def _add_attempt(rows: sqlite3.Connection, lane_id: str, attempt: DeliveryAttempt) -> None:
     """Add an attempt of the lane's webhook, and delete those that are too old to be kept."""
     found = rows.execute("SELECT webhook FROM lanes WHERE lane = ?", (lane_id,)).fetchone()
     if found is None:  # the webhook is gone

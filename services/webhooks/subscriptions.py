@@ -31,7 +31,7 @@ def app_subscriber(appkey: str) -> Subscriber:
     return Subscriber(appkey, lambda: (appkey,), lambda: scope_text(appkey))
 
 
-class Subscription(NamedTuple):
+class WebhookSubscription(NamedTuple):
     """A webhook, and what it is of."""
 
     subscriber: Subscriber
@@ -50,7 +50,7 @@ class Subscriptions:
         """Two events, one of which the next change sets. Get them before reading, then wait for either."""
         return self._apps.applied.change, self._accounts.applied.change
 
-    def all(self) -> Mapping[str, Subscription]:
+    def all(self) -> Mapping[str, WebhookSubscription]:
         """Return the webhooks by their ids."""
         return {each.webhook.webhook_id: each for each in self._each()}
 
@@ -73,13 +73,13 @@ class Subscriptions:
                 found[label] = min(found.get(label, each.webhook.created_ms), each.webhook.created_ms)
         return found
 
-    def _each(self) -> Iterator[Subscription]:
+    def _each(self) -> Iterator[WebhookSubscription]:
         for app in self._apps.with_webhooks:
             for webhook in app.webhooks:
-                yield Subscription(app_subscriber(app.appkey), webhook)
+                yield WebhookSubscription(app_subscriber(app.appkey), webhook)
         for of_team in self._apps.team_webhooks:
             for webhook in of_team.webhooks:
-                yield Subscription(self.subscriber(team_scope(of_team.team_id)), webhook)
+                yield WebhookSubscription(self.subscriber(team_scope(of_team.team_id)), webhook)
 
     def _team_name(self, team_id: str) -> str:
         team = self._accounts.team(team_id)

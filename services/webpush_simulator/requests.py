@@ -31,7 +31,7 @@ _FIRST_CODE_OF_NTFY = 10_000
 _POINT = 65
 
 
-class RefusedError(Exception):
+class WebPushRefusedError(Exception):
     """The service's refusal.
 
     `errno`: Mozilla's number, or ntfy's code, 0 for none. `reason`: Apple's word, "" for none.
@@ -74,9 +74,9 @@ def token_of(headers: Mapping[str, str]) -> str:
     """Return the token in the request's path. RefusedError: it is no path of a subscription, or no POST."""
     path = _PATH.fullmatch(headers.get(":path", ""))
     if path is None:
-        raise RefusedError(404, 102)
+        raise WebPushRefusedError(404, 102)
     if headers.get(":method") != "POST":
-        raise RefusedError(405)
+        raise WebPushRefusedError(405)
     return path[1]
 
 
@@ -85,21 +85,21 @@ def validate(fields: Sequence[tuple[str, str]], body: bytes, token: str) -> Acce
     headers = dict(fields)
     repeated = [name for name, count in Counter(name for name, _ in fields).items() if count > 1]
     if {"ttl", "topic", "urgency", "authorization", "content-encoding"} & set(repeated):
-        raise RefusedError(400)
+        raise WebPushRefusedError(400)
     if "ttl" not in headers:
-        raise RefusedError(400, 111)
+        raise WebPushRefusedError(400, 111)
     if not _TTL.fullmatch(headers["ttl"]):
-        raise RefusedError(400, 114)
+        raise WebPushRefusedError(400, 114)
     topic = headers.get("topic", "")
     if "topic" in headers and not _TOPIC.fullmatch(topic):
-        raise RefusedError(400, 113)
+        raise WebPushRefusedError(400, 113)
     urgency = headers.get("urgency", "normal")
     if urgency not in _URGENCIES:
-        raise RefusedError(400)
+        raise WebPushRefusedError(400)
     if body and headers.get("content-encoding") != "aes128gcm":
-        raise RefusedError(400, 110)
+        raise WebPushRefusedError(400, 110)
     if len(body) > MAX_BODY_BYTES:
-        raise RefusedError(413, 104)
+        raise WebPushRefusedError(413, 104)
     return AcceptedMessage(token, min(int(headers["ttl"]), MAX_TTL_S), urgency, topic, body)
 
 
@@ -116,16 +116,16 @@ class VapidTokens:
         """
         found = _VAPID.fullmatch(authorization or "")
         if found is None or application_key not in (None, found[2]):
-            raise RefusedError(401, 109)
+            raise WebPushRefusedError(401, 109)
         try:
             claims = self._verified.get((found[1], found[2])) or self._verify(found[1], found[2])
         except (JoseError, ValueError, msgspec.ValidationError):
-            raise RefusedError(401, 109) from None
+            raise WebPushRefusedError(401, 109) from None
         is_expired = claims.exp * 1000 + _MAX_CLOCK_SKEW_MS < now_ms
         if origin not in (None, claims.aud) or is_expired or claims.exp * 1000 > now_ms + _DAY_MS:
-            raise RefusedError(401, 109)
+            raise WebPushRefusedError(401, 109)
         if claims.sub is None or not _CONTACT.fullmatch(claims.sub):
-            raise RefusedError(403, reason="BadJwtToken")
+            raise WebPushRefusedError(403, reason="BadJwtToken")
 
     def _verify(self, token: str, public_key: str) -> _Claims:
         """Check the signature by the public key; return the claims."""

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from services.process.clock import Clock
-from services.push_simulator.http1 import FAULTS, LOST_ANSWER, Http1Connection, Reply
+from services.push_simulator.http1 import FAULTS, LOST_ANSWER, Http1Connection, SimulatorReply
 from services.webpush_simulator.requests import (
     MAX_BODY_BYTES,
     AcceptedMessage,
-    RefusedError,
     VapidTokens,
+    WebPushRefusedError,
     token_of,
     validate,
 )
@@ -120,7 +120,7 @@ class WebPushSimulator:
 
     # --- the app's side
 
-    def reply_to(self, fields: list[tuple[str, str]], body: bytes) -> Reply:
+    def reply_to(self, fields: list[tuple[str, str]], body: bytes) -> SimulatorReply:
         """Validate a request, bring or store its message if it is accepted, and return the reply.
 
         `fields`: the headers by lower-case names, with `:method` and `:path`.
@@ -130,28 +130,30 @@ class WebPushSimulator:
         try:
             message = self._accepted(fields, headers, body)
             fault = self._scripted_fault(message.token)
-        except RefusedError as refused:
+        except WebPushRefusedError as refused:
             self.refused[str(refused)] += 1
             after = self.retry_after
             is_delay = after is not None and refused.status in (429, 503)
-            return Reply(refused.status, [("retry-after", after)] if is_delay and after else [], refused.body())
+            return SimulatorReply(
+                refused.status, [("retry-after", after)] if is_delay and after else [], refused.body()
+            )
         if fault in ("", LOST_ANSWER):
             self._take(message)
         location = f"{self.url}/m/{self.requests}"
-        return Reply(201, [("location", location), ("ttl", str(message.ttl_s))], fault=fault)
+        return SimulatorReply(201, [("location", location), ("ttl", str(message.ttl_s))], fault=fault)
 
     def _accepted(self, fields: list[tuple[str, str]], headers: Mapping[str, str], body: bytes) -> AcceptedMessage:
         try:
             token = token_of(headers)
-        except RefusedError:
+        except WebPushRefusedError:
             if not self._takes_all or headers.get(":method") != "POST":
                 raise
             token = headers.get(":path", "")
         if token in self._ended:
-            raise RefusedError(410, 103)
+            raise WebPushRefusedError(410, 103)
         subscription = self._subscriptions.get(token)
         if subscription is None and not self._takes_all:
-            raise RefusedError(404, 102)
+            raise WebPushRefusedError(404, 102)
         message = validate(fields, body, token)
         origin = self.url if subscription is not None else None
         application_key = subscription.application_key if subscription is not None else None
@@ -168,8 +170,8 @@ class WebPushSimulator:
             return found[4] if found[4] in FAULTS else ""
         kind = found[3] or ""
         if kind.isdigit():
-            raise RefusedError(int(found[2]), int(kind))
-        raise RefusedError(int(found[2]), reason=kind)
+            raise WebPushRefusedError(int(found[2]), int(kind))
+        raise WebPushRefusedError(int(found[2]), reason=kind)
 
     def _take(self, message: AcceptedMessage) -> None:
         stored = self._stored.get(message.token)

@@ -4,7 +4,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 
-from services.delivery.channels.fcm.sender import FcmEndpoint, SenderPool
+from services.delivery.channels.fcm.sender import FcmEndpoint, FcmSenderPool
 from services.delivery.channels.fcm.service import FcmService
 from services.domain.channel_credentials.fcm import ServiceAccount
 from services.fcm_simulator.accounts import new_account
@@ -36,7 +36,7 @@ class FcmHarness(ChannelHarness):
     def __init__(self, simulator: FcmSimulator, clock: ManualClock) -> None:
         self.simulator = simulator
         self.account: ServiceAccount | None = ACCOUNT
-        self.service = FcmService(lambda: SenderPool(endpoint_of(simulator), clock), lambda app: self.account, clock)
+        self.service = FcmService(lambda: FcmSenderPool(endpoint_of(simulator), clock), lambda app: self.account, clock)
         super().__init__(self.service, clock)
 
 

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator
 
-from services.delivery.channels.hms.sender import HmsEndpoint, SenderPool
+from services.delivery.channels.hms.sender import HmsEndpoint, HmsSenderPool
 from services.delivery.channels.hms.service import HmsService
 from services.domain.channel_credentials.hms import HmsCredentials
 from services.hms_simulator.server import HmsSimulator
@@ -24,7 +24,7 @@ class HmsHarness(ChannelHarness):
     def __init__(self, simulator: HmsSimulator, clock: ManualClock) -> None:
         self.simulator = simulator
         self.client: HmsCredentials | None = CLIENT
-        self.service = HmsService(lambda: SenderPool(endpoint_of(simulator), clock), lambda app: self.client, clock)
+        self.service = HmsService(lambda: HmsSenderPool(endpoint_of(simulator), clock), lambda app: self.client, clock)
         super().__init__(self.service, clock)
 
 

@@ -27,7 +27,7 @@ from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from services.domain.recorded_reasons import ChannelAcceptanceUnknown
 from services.errors import CarillonError
 from services.net.rpc.channel import connect
-from services.push_simulator.http1 import CUT, Reply
+from services.push_simulator.http1 import CUT, SimulatorReply
 from services.webpush_simulator.requests import AcceptedMessage
 from testkit.delivery.mozilla import MozillaPushService, running_firefox
 from testkit.installation.app_server import AppCredentials, AppServer
@@ -107,12 +107,12 @@ class KillingPushService(MozillaPushService):
         brought = of_browser.setdefault(json.loads(plaintext)["content"], Brought(time.monotonic(), set()))
         brought.topics.add(message.topic)
 
-    def reply_to(self, fields: list[tuple[str, str]], body: bytes) -> Reply:
+    def reply_to(self, fields: list[tuple[str, str]], body: bytes) -> SimulatorReply:
         end = dict(fields)[":path"].rpartition("-")[2]
         point, process = self.to_kill.pop(end, ("", 0))
         if point == ARRIVED:
             os.kill(process, signal.SIGKILL)
-            return Reply(201, [], fault=CUT)
+            return SimulatorReply(201, [], fault=CUT)
         reply = super().reply_to(fields, body)
         if point == TAKEN:
             os.kill(process, signal.SIGKILL)

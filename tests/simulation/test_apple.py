@@ -6,7 +6,7 @@ import pytest
 
 from services.delivery.channels.apns import responses
 from services.delivery.channels.apns.request import ApnsResult
-from services.delivery.channels.apns.responses import Handling, ResponseAction, handling_of
+from services.delivery.channels.apns.responses import ApnsHandling, ResponseAction, handling_of
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.running import run_world
 from tests.simulation.model.apple import invalid_tokens, is_accepted
@@ -38,10 +38,10 @@ def test_the_expected_outcome_of_a_token_is_what_apple_documents() -> None:
     assert invalid_tokens(refused) == {"a", "d"}
 
 
-def instead(action: ResponseAction, *, of: ResponseAction) -> Callable[[ApnsResult], Handling]:
+def instead(action: ResponseAction, *, of: ResponseAction) -> Callable[[ApnsResult], ApnsHandling]:
     """Return a wrong handling of Apple's answers, which takes one action in place of another."""
 
-    def handling(result: ApnsResult) -> Handling:
+    def handling(result: ApnsResult) -> ApnsHandling:
         right = handling_of(result)
         return right._replace(action=action) if right.action is of else right
 

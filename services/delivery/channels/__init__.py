@@ -166,7 +166,7 @@ class PushEncoder(Protocol[_Credentials_contra, Request]):
         ...
 
 
-class Limits(NamedTuple):
+class AppLimits(NamedTuple):
     """Bounds of one app at a service.
 
     `window`: messages that wait for a connection or an answer. `delayed_messages`: messages that wait for a retry;
@@ -195,7 +195,7 @@ class PushService(Protocol[Credentials, Request, Answer]):
         ...
 
     @property
-    def limits(self) -> Limits: ...
+    def limits(self) -> AppLimits: ...
 
     @property
     def no_credentials(self) -> str:
@@ -308,20 +308,20 @@ class ClaimAnswer(Enum):
     """The channel has refused it for certain, and no other way is to be tried."""
 
     UNANSWERED = auto()
-    """A request may have arrived and has no answer; the sender repeats it while `Claims.may_request`."""
+    """A request may have arrived and has no answer; the sender repeats it while `MessageClaims.may_request`."""
 
     POSTPONED = auto()
     """The channel certainly does not have the message: it refused the request, or too many requests wait for its
     server.
 
-    It is asked again later while `Claims.may_request`.
+    It is asked again later while `MessageClaims.may_request`.
     """
 
     GIVEN_UP = auto()
-    """`Claims.may_request` does not hold any more, or there is nobody to ask; no further request is made."""
+    """`MessageClaims.may_request` does not hold any more, or there is nobody to ask; no further request is made."""
 
 
-class Claims(Protocol):
+class MessageClaims(Protocol):
     """The claimed messages, as their senders see them."""
 
     def may_request(self, message: ClaimedMessage) -> bool:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from services.delivery.channels.health import UnreachableServices
 from services.errors import UnavailableError
-from services.net.http.client import MAX_ANSWER_BYTES, HttpAnswer, HttpConnection, IdleConnections
+from services.net.http.client import MAX_ANSWER_BYTES, HttpAnswer, HttpClientConnection, IdleConnections
 from services.process.clock import Clock
 from services.process.logs import logger
 
@@ -35,12 +35,12 @@ class Http1Server:
         self._port = parts.port or 443
         self._authority = parts.netloc
         self._tls = ssl.create_default_context(cadata=authority)
-        self._connection = partial(HttpConnection, max_answer_bytes)
+        self._connection = partial(HttpClientConnection, max_answer_bytes)
         self._idle = IdleConnections()
         self._sweep: asyncio.TimerHandle | None = None
         self._unreachable = UnreachableServices(channel, clock)
 
-    async def connect(self) -> HttpConnection:
+    async def connect(self) -> HttpClientConnection:
         """Return a connection for one request. UnavailableError: none leads to the server."""
         if (connection := self._idle.take()) is not None:
             return connection
@@ -56,7 +56,9 @@ class Http1Server:
         self._unreachable.reached(self._host)
         return connection
 
-    async def post(self, connection: HttpConnection, path: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+    async def post(
+        self, connection: HttpClientConnection, path: str, headers: Mapping[str, str], body: bytes
+    ) -> HttpAnswer:
         """Post and return the answer. NoAnswerError: the request may have arrived."""
         fields = {"host": self._authority, "content-length": str(len(body)), **headers}
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
@@ -68,7 +70,7 @@ class Http1Server:
         self.put_back(connection)
         return answer
 
-    def put_back(self, connection: HttpConnection) -> None:
+    def put_back(self, connection: HttpClientConnection) -> None:
         """Keep a connection for a further request."""
         self._idle.put(connection, asyncio.get_running_loop().time())
         if self._sweep is None:

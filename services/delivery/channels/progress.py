@@ -9,8 +9,8 @@ from pyroaring import BitMap
 from services.delivery.channels import (
     Answer,
     ClaimedMessage,
-    Claims,
     Credentials,
+    MessageClaims,
     PushEncoder,
     Recipient,
     Request,
@@ -85,14 +85,14 @@ _NOT_SENT_YET = RetryHistory()
 class MessageCallbacks(Protocol[Credentials, Request, Answer]):
     """Receives the callbacks that a sender makes for a message."""
 
-    def is_wanted(self, message: "DeviceMessage[Credentials, Request, Answer]") -> bool: ...
+    def is_wanted(self, message: "MessageRequest[Credentials, Request, Answer]") -> bool: ...
 
-    def answered(self, message: "DeviceMessage[Credentials, Request, Answer]", answer: Answer) -> None: ...
+    def answered(self, message: "MessageRequest[Credentials, Request, Answer]", answer: Answer) -> None: ...
 
-    def skipped(self, message: "DeviceMessage[Credentials, Request, Answer]") -> None: ...
+    def skipped(self, message: "MessageRequest[Credentials, Request, Answer]") -> None: ...
 
 
-class DeviceMessage(Generic[Credentials, Request, Answer]):
+class MessageRequest(Generic[Credentials, Request, Answer]):
     """A message for one device, as a `PendingRequest` of the sender.
 
     `progress`: the progress of its push. `history`: the retries of the message. `badge`: the badge that the device is
@@ -143,7 +143,7 @@ class DeviceMessage(Generic[Credentials, Request, Answer]):
         return self.is_pending(now_ms)
 
 
-class ClaimedDeviceMessage(DeviceMessage[Credentials, Request, Answer]):
+class ClaimedDeviceMessage(MessageRequest[Credentials, Request, Answer]):
     """A message that a channel has claimed. Its outcome is recorded by the answer to `claims`."""
 
     __slots__ = ("claimed", "claims")
@@ -155,7 +155,7 @@ class ClaimedDeviceMessage(DeviceMessage[Credentials, Request, Answer]):
         recipient: Recipient,
         request: Request,
         claimed: ClaimedMessage,
-        claims: Claims,
+        claims: MessageClaims,
     ) -> None:
         super().__init__(callbacks, progress, recipient, claimed.msgid, request, None)
         self.claimed = claimed

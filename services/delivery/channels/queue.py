@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from services.delivery.channels import Answer, Credentials, Request
-from services.delivery.channels.progress import ClaimedDeviceMessage, DeviceMessage, PushProgress
+from services.delivery.channels.progress import ClaimedDeviceMessage, MessageRequest, PushProgress
 from services.delivery.limits import RateLimiter
 from services.net.fairness import FairQueue
 from services.process import background
@@ -176,7 +176,7 @@ _CREDENTIALS_CHECK_MS = 5_000
 """Longest wait before another pass while the app has no credentials."""
 
 
-_Delayed: TypeAlias = DeviceMessage[Credentials, Request, Answer] | PushProgress[Credentials, Request] | None
+_Delayed: TypeAlias = MessageRequest[Credentials, Request, Answer] | PushProgress[Credentials, Request] | None
 """A message or a pass that waits for its time; None: look again then for what to send."""
 
 
@@ -205,7 +205,7 @@ class PushSchedule(Generic[Credentials, Request, Answer]):
         self._purge_at = max_delayed
         self._running: set[PushProgress[Credentials, Request]] = set()
         self._turns = RoundRobin(clock, shards, wake_up, self._end_if_done)
-        self._ready: deque[DeviceMessage[Credentials, Request, Answer]] = deque()
+        self._ready: deque[MessageRequest[Credentials, Request, Answer]] = deque()
         self._delayed: DelayQueue[_Delayed[Credentials, Request, Answer]] = DelayQueue(clock, wake_up)
 
     @property
@@ -229,7 +229,7 @@ class PushSchedule(Generic[Credentials, Request, Answer]):
                 self.delayed_claims -= isinstance(item, ClaimedDeviceMessage)
                 self._ready.append(item)
 
-    def take_ready(self, count: int) -> list[DeviceMessage[Credentials, Request, Answer]]:
+    def take_ready(self, count: int) -> list[MessageRequest[Credentials, Request, Answer]]:
         return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
 
     def take_ready_claims(self) -> list[ClaimedDeviceMessage[Credentials, Request, Answer]]:
@@ -259,11 +259,11 @@ class PushSchedule(Generic[Credentials, Request, Answer]):
         """Chunks with up to `count` devices in all; the caller releases each chunk's push once."""
         return self._turns.take(count)
 
-    def resend(self, message: DeviceMessage[Credentials, Request, Answer]) -> None:
+    def resend(self, message: MessageRequest[Credentials, Request, Answer]) -> None:
         """Make a message ready at once."""
         self._ready.append(message)
 
-    def postpone(self, message: DeviceMessage[Credentials, Request, Answer], due_ms: int) -> None:
+    def postpone(self, message: MessageRequest[Credentials, Request, Answer], due_ms: int) -> None:
         """Make a message ready at a time; if too many are delayed, leave its device to the push's next pass."""
         is_claimed = isinstance(message, ClaimedDeviceMessage)
         if is_claimed or len(self._delayed) + len(self._ready) < self._max_delayed:

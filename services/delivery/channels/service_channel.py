@@ -15,10 +15,10 @@ from services.delivery.channels import (
     Capabilities,
     ClaimAnswer,
     ClaimedMessage,
-    Claims,
     Credentials,
     CredentialsError,
     DelayDevice,
+    MessageClaims,
     PushService,
     Recipient,
     RecordFailed,
@@ -32,7 +32,7 @@ from services.delivery.channels import (
 )
 from services.delivery.channels.addresses import AddressRemover, DeviceAddresses, TokenAddresses
 from services.delivery.channels.health import Alarms, AppHealth, Stopped
-from services.delivery.channels.progress import ClaimedDeviceMessage, DeviceMessage, PushProgress
+from services.delivery.channels.progress import ClaimedDeviceMessage, MessageRequest, PushProgress
 from services.delivery.channels.queue import Chunk, DelayQueue, DeviceDelays, InFlightWindow, PushSchedule
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state.delivery_state import DeliveryState
@@ -71,7 +71,7 @@ class _Claim(NamedTuple):
     """A claimed message, and who is told its answer."""
 
     message: ClaimedMessage
-    claims: Claims
+    claims: MessageClaims
 
 
 class _Server(Generic[Credentials, Request, Answer]):
@@ -81,7 +81,7 @@ class _Server(Generic[Credentials, Request, Answer]):
 
     def __init__(self) -> None:
         self.in_flight = 0
-        self.waiting: deque[DeviceMessage[Credentials, Request, Answer]] = deque()
+        self.waiting: deque[MessageRequest[Credentials, Request, Answer]] = deque()
         self.purge_at = 1_000
 
 
@@ -147,7 +147,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
     def start(self, push: StartedPush, partitions: Iterable[int]) -> None:
         self._schedule.start(PushProgress(push, partitions, self._service.encoder(push)))
 
-    def hand_over(self, messages: Iterable[ClaimedMessage], claims: Claims) -> None:
+    def hand_over(self, messages: Iterable[ClaimedMessage], claims: MessageClaims) -> None:
         """Queue messages that the channel has claimed; each is answered to `claims`."""
         if len(self._claims) > 2 * self._service.limits.window:  # many were recalled, and others claimed instead
             self._claims = deque(claim for claim in self._claims if self._is_claim_pending(claim))
@@ -222,7 +222,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
 
     def _messages(
         self, chunk: Chunk[Credentials, Request], recipients: Mapping[int, Recipient], credentials: Credentials
-    ) -> Iterator[DeviceMessage[Credentials, Request, Answer]]:
+    ) -> Iterator[MessageRequest[Credentials, Request, Answer]]:
         """Yield each message of the chunk without a final outcome; its address is "" if the device was removed."""
         progress, partition, numbers = chunk
         part = progress.push.active_parts.get(partition)
@@ -234,16 +234,16 @@ class AppSender(Generic[Credentials, Request, Answer]):
                     continue
                 recipient = recipients[number]
                 request, badge = progress.encoder.encode(msgid, recipient, credentials)
-                yield DeviceMessage(self, progress, recipient, msgid, request, badge)
+                yield MessageRequest(self, progress, recipient, msgid, request, badge)
 
-    def _start(self, message: DeviceMessage[Credentials, Request, Answer]) -> None:
+    def _start(self, message: MessageRequest[Credentials, Request, Answer]) -> None:
         message.progress.in_flight += 1
         if message.recipient.address:
             self._submit(message)
         else:
             self._record(message, _FAILED, FixedReason.REMOVED)
 
-    def _submit(self, message: DeviceMessage[Credentials, Request, Answer]) -> None:
+    def _submit(self, message: MessageRequest[Credentials, Request, Answer]) -> None:
         """Hand the message to the sender, unless its device is delayed or there are no usable credentials."""
         until_ms = self._device_delays.until_ms(message.recipient.address, self._now_ms)
         if until_ms is not None:
@@ -261,7 +261,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
         reached(Point.SERVICE_SENDING)
         sender.submit(message)
 
-    def _enter_server(self, message: DeviceMessage[Credentials, Request, Answer]) -> bool:
+    def _enter_server(self, message: MessageRequest[Credentials, Request, Answer]) -> bool:
         """Count the message for its server; False: it waits, because the server holds its share of the window."""
         name = self._service.server(message.recipient)
         if not name:
@@ -289,7 +289,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
                 self._expire(message)
         server.purge_at = max(1_000, 2 * len(server.waiting))
 
-    def _leave_server(self, message: DeviceMessage[Credentials, Request, Answer]) -> None:
+    def _leave_server(self, message: MessageRequest[Credentials, Request, Answer]) -> None:
         """Note that the server does not hold the message any more, and let the next one in."""
         if server := self._servers.get(self._service.server(message.recipient)):
             server.in_flight -= 1
@@ -309,7 +309,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
         if not (server.in_flight or server.waiting):
             del self._servers[name]
 
-    def _sender(self, message: DeviceMessage[Credentials, Request, Answer]) -> Sender[Request, Answer] | None:
+    def _sender(self, message: MessageRequest[Credentials, Request, Answer]) -> Sender[Request, Answer] | None:
         credentials = self._credentials
         try:
             return self._service.sender(credentials, message.history) if credentials is not None else None
@@ -382,10 +382,10 @@ class AppSender(Generic[Credentials, Request, Answer]):
 
     # --- callbacks of messages
 
-    def is_wanted(self, message: DeviceMessage[Credentials, Request, Answer]) -> bool:
+    def is_wanted(self, message: MessageRequest[Credentials, Request, Answer]) -> bool:
         return not self._is_stopped and message.begin_request(self._now_ms)
 
-    def skipped(self, message: DeviceMessage[Credentials, Request, Answer]) -> None:
+    def skipped(self, message: MessageRequest[Credentials, Request, Answer]) -> None:
         self._window.leave()
         self._leave_server(message)
         if message.is_pending(self._now_ms):
@@ -395,7 +395,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
         else:
             self._schedule.release(message.progress)
 
-    def answered(self, message: DeviceMessage[Credentials, Request, Answer], answer: Answer) -> None:
+    def answered(self, message: MessageRequest[Credentials, Request, Answer], answer: Answer) -> None:
         if self._closed:
             return
         reached(Point.SERVICE_ANSWERED)
@@ -412,7 +412,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
 
     # --- next steps
 
-    def _take_step(self, message: DeviceMessage[Credentials, Request, Answer], step: Step, reason: str) -> None:
+    def _take_step(self, message: MessageRequest[Credentials, Request, Answer], step: Step, reason: str) -> None:
         before, message.history = message.history, message.history.apply(step, reason)
         if isinstance(message, ClaimedDeviceMessage) and isinstance(step, ResendOnce | DelayDevice | RetryLater):
             is_unknown = isinstance(step, RetryLater) and step.is_unknown
@@ -436,7 +436,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
             case _:
                 assert_never(step)
 
-    def _retry(self, message: DeviceMessage[Credentials, Request, Answer], wait_ms: int) -> None:
+    def _retry(self, message: MessageRequest[Credentials, Request, Answer], wait_ms: int) -> None:
         due_ms = self._now_ms + wait_ms
         is_over = isinstance(message, ClaimedDeviceMessage) and not message.is_pending(self._now_ms)
         if due_ms < message.expires_ms and not is_over:
@@ -446,7 +446,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
         else:
             self._expire(message)
 
-    def _expire(self, message: DeviceMessage[Credentials, Request, Answer]) -> None:
+    def _expire(self, message: MessageRequest[Credentials, Request, Answer]) -> None:
         """Give up, because the push expires before a retry. Only an unknown outcome is recorded."""
         if isinstance(message, ClaimedDeviceMessage):
             message.claims.answered(message.claimed, ClaimAnswer.GIVEN_UP, message.history.unknown)
@@ -457,7 +457,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
             self._schedule.release(message.progress)
 
     def _remove_address(
-        self, message: DeviceMessage[Credentials, Request, Answer], reason: str, registered_before_ms: int
+        self, message: MessageRequest[Credentials, Request, Answer], reason: str, registered_before_ms: int
     ) -> None:
         """Remove the address before the outcome is recorded; after a crash in between, the service refuses it again."""
         done = partial(self._record, message, _FAILED, reason)
@@ -465,7 +465,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
 
     def _record(
         self,
-        message: DeviceMessage[Credentials, Request, Answer],
+        message: MessageRequest[Credentials, Request, Answer],
         kind: int,
         reason: str = "",
         badge: int | None = None,
@@ -572,7 +572,7 @@ class ServiceChannel(Generic[Credentials, Request, Answer]):
         app = self._apps.get(appkey)
         return app.stops if app else 0
 
-    def hand_over(self, messages: Iterable[ClaimedMessage], claims: Claims) -> None:
+    def hand_over(self, messages: Iterable[ClaimedMessage], claims: MessageClaims) -> None:
         """Queue messages that the channel has claimed; each is answered to `claims`."""
         of_apps: dict[str, list[ClaimedMessage]] = {}
         for message in messages:

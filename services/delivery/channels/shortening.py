@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from services.domain.device_protocol.pushes import Click, PushFields
+from services.domain.device_protocol.pushes import PushClick, PushFields
 
 _SHOWN = 100
 """Characters of a content that are left before other fields are left out for it."""
 
 _MAX_TITLE = 100
 _ELLIPSIS = "…"
-_OPEN_APP = Click(1)
+_OPEN_APP = PushClick(1)
 
 Fits = Callable[[PushFields], bool]
 """Whether a service takes these fields. Shorter ones always fit if longer ones do."""

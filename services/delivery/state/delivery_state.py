@@ -46,10 +46,10 @@ from services.delivery.state.pushes import (
     EndedPart,
     PackedPushes,
     PushExpiries,
-    RequestedPush,
     StartedPush,
     StartedPushes,
     UnexpiredBroadcasts,
+    UnstartedPush,
     channel_of,
     requested_push,
 )
@@ -71,7 +71,7 @@ class DeliveryState:
         self.sent_messages = SentMessages()
         self.apns_apps: set[str] = set()
         self.hand_overs = HandOvers()
-        self.requested: dict[int, RequestedPush] = {}
+        self.requested: dict[int, UnstartedPush] = {}
         self.started = StartedPushes()
         self.pending_cancels: dict[int, int] = {}
         """Offset of the CancelPush by msgid, until the push has ended in all partitions."""
@@ -129,7 +129,7 @@ class DeliveryState:
         else:
             self.dedupe_window.add(msgid, push.source)
 
-    def request(self, push: RequestedPush) -> None:
+    def request(self, push: UnstartedPush) -> None:
         """Add a push that has not started, from its command or from a snapshot."""
         self.requested[push.send.msgid] = push
         for partition in push.remaining:
@@ -191,7 +191,7 @@ class DeliveryState:
             else:
                 self.pending_cancels.pop(msgid, None)
 
-    def _leave_partition(self, requested: RequestedPush, partition: int) -> None:
+    def _leave_partition(self, requested: UnstartedPush, partition: int) -> None:
         requested.remaining.discard(partition)
         for device in _devices_by_alias(requested, partition):
             msgids = self._requested_by_alias[device]
@@ -199,7 +199,7 @@ class DeliveryState:
             if not msgids:
                 del self._requested_by_alias[device]
 
-    def _leave_requested(self, requested: RequestedPush) -> None:
+    def _leave_requested(self, requested: UnstartedPush) -> None:
         """Move on from `requested` once the push has started, or ended, in all its partitions."""
         msgid = requested.send.msgid
         if requested.remaining:
@@ -372,7 +372,7 @@ class DeliveryState:
         return found
 
 
-def _devices_by_alias(push: RequestedPush, partition: int) -> Sequence[DeviceAddress]:
+def _devices_by_alias(push: UnstartedPush, partition: int) -> Sequence[DeviceAddress]:
     """Return the devices in the partition that the push names by an alias, before it starts there."""
     if not push.send.audience.devices.aliases:
         return ()

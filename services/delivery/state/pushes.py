@@ -167,7 +167,7 @@ class EndedPart(NamedTuple):
 
 
 @dataclass(slots=True)
-class RequestedPush:
+class UnstartedPush:
     """A push that has not started in the `remaining` partitions; `offset` is the command's offset in push-commands."""
 
     send: SendPush
@@ -245,16 +245,16 @@ class StartedPush:
         return ended.part if ended is not None else None
 
 
-def requested_push(command: PushCommand, offset: int, owned: frozenset[int]) -> RequestedPush:
+def requested_push(command: PushCommand, offset: int, owned: frozenset[int]) -> UnstartedPush:
     """Return the push as requested in the owned partitions: all of them for a filter, those with a listed device for
     a list. ValueError: the audience is not resolved, or its columns have different lengths."""
     send, accepted_ms, source = command.send, command.meta.time_ms, PushSource.of(command)
     match send.audience.WhichOneof("audience"):
         case "everyone" | "filter":
-            return RequestedPush(send, offset, accepted_ms, source, set(owned))
+            return UnstartedPush(send, offset, accepted_ms, source, set(owned))
         case "devices":
             targets = listed_targets(send, owned)
-            return RequestedPush(send, offset, accepted_ms, source, set(targets), targets)
+            return UnstartedPush(send, offset, accepted_ms, source, set(targets), targets)
         case "tokens" | "aliases" | None:
             raise ValueError(f"push {send.msgid} has no audience that can be resolved")
         case never:

@@ -21,9 +21,9 @@ from services.delivery.state.pushes import (
     PackedPushes,
     PackedRow,
     PushSource,
-    RequestedPush,
     SinglePush,
     StartedPush,
+    UnstartedPush,
 )
 from services.delivery.state.sent_messages import SentRow
 from services.log.port import Partition
@@ -97,7 +97,7 @@ def load(state: DeliveryState, blobs: Sequence[Blob]) -> None:
             case b"waiting":
                 raw, offset, accepted_ms, source, remaining = _decode(value, type=_REQUESTED)
                 send = SendPush.FromString(raw)
-                state.request(RequestedPush(send, offset, accepted_ms, PushSource(source), remaining))
+                state.request(UnstartedPush(send, offset, accepted_ms, PushSource(source), remaining))
             case b"log_ms":
                 state.log_ms = _decode(value, type=int)
             case b"push":
@@ -143,7 +143,7 @@ def _by_offset(state: DeliveryState) -> list[int]:
     return sorted(state.requested, key=lambda msgid: state.requested[msgid].offset)
 
 
-def _dump_requested(push: RequestedPush) -> bytes:
+def _dump_requested(push: UnstartedPush) -> bytes:
     send = push.send.SerializeToString(deterministic=True)
     return _encode((send, push.offset, push.accepted_ms, push.source, sorted(push.remaining)))
 

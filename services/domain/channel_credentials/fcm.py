@@ -15,7 +15,7 @@ from services.domain.channel_credentials.fields import (
     CredentialField,
     CredentialsForm,
     FieldKind,
-    Part,
+    FieldValue,
     words,
 )
 from services.domain.channel_credentials.stored import open_credentials
@@ -87,14 +87,14 @@ AccountSource = Callable[[App], ServiceAccount | None]
 """Returns the app's account, or None if it has no usable one, so that nothing can be sent for it."""
 
 
-def _read_account(file: str, at: str) -> Part:
+def _read_account(file: str, at: str) -> FieldValue:
     account = parse_service_account(file, at)
     settings = {
         "account": account.client_email,
         "project": account.project_id,
         "key_id": account.private_key_id,
     }
-    return Part(settings, account.private_key)
+    return FieldValue(settings, account.private_key)
 
 
 FCM = CredentialsForm(

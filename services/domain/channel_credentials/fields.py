@@ -21,7 +21,7 @@ class FieldKind(Enum):
     MADE = f"{NEW!r}, by which Carillon makes the secret"
 
 
-class Part(NamedTuple):
+class FieldValue(NamedTuple):
     """The part of an app's credentials that the value of one field becomes.
 
     `secret`: None leaves the present one. `settings`: the settings, which may be shown.
@@ -40,7 +40,7 @@ class CredentialField:
 
     name: str
     kind: FieldKind
-    read: Callable[[str, str], Part]
+    read: Callable[[str, str], FieldValue]
     label: str
     hint: str = ""
     is_needed: bool = False

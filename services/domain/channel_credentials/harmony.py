@@ -13,7 +13,7 @@ from services.domain.channel_credentials.fields import (
     CredentialField,
     CredentialsForm,
     FieldKind,
-    Part,
+    FieldValue,
     words,
 )
 from services.domain.channel_credentials.hms import DEFAULT_CATEGORY, HUAWEI_URL, read_categories
@@ -56,7 +56,7 @@ class _File(msgspec.Struct):
 _files = msgspec.json.Decoder(_File)
 
 
-def _read_account(content: str, at: str) -> Part:
+def _read_account(content: str, at: str) -> FieldValue:
     """Read the file. InputError, whose text never quotes the key."""
     try:
         file = _files.decode(content)
@@ -71,7 +71,7 @@ def _read_account(content: str, at: str) -> Part:
         key = None
     if not isinstance(key, rsa.RSAPrivateKey) or key.key_size < _MIN_KEY_BITS:
         raise _unreadable(at, f"its private_key must be an RSA key of {_MIN_KEY_BITS} bits at least, in PEM")
-    return Part(named, file.private_key)
+    return FieldValue(named, file.private_key)
 
 
 def _unreadable(at: str, problem: str) -> InputError:
@@ -102,7 +102,7 @@ HARMONY = CredentialsForm(
         CredentialField(
             RECEIPTS,
             FieldKind.TEXT,
-            lambda value, at: Part(read_setting(value, at)),
+            lambda value, at: FieldValue(read_setting(value, at)),
             words("Receipts"),
             words("on makes the token of the URL for them, signed also a key for Huawei's signatures, off ends them."),
         ),

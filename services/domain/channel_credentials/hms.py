@@ -9,7 +9,7 @@ from services.domain.channel_credentials.fields import (
     CredentialField,
     CredentialsForm,
     FieldKind,
-    Part,
+    FieldValue,
     words,
 )
 from services.domain.channel_credentials.stored import open_credentials
@@ -56,19 +56,19 @@ class HmsCredentials:
         return wanted if wanted in self.categories else DEFAULT_CATEGORY
 
 
-def _read_secret(value: str, at: str) -> Part:
+def _read_secret(value: str, at: str) -> FieldValue:
     secret = value.strip()
     if not _SECRET.fullmatch(secret):
         raise InputError(Code.NOT_PRINTABLE, at=at, most=_MAX_SECRET)
-    return Part({}, secret)
+    return FieldValue({}, secret)
 
 
-def _read_client_id(value: str, at: str) -> Part:
-    return Part({"client_id": _checked_id(value, at)})
+def _read_client_id(value: str, at: str) -> FieldValue:
+    return FieldValue({"client_id": _checked_id(value, at)})
 
 
-def _read_project_id(value: str, at: str) -> Part:
-    return Part({"project_id": _checked_id(value, at) if value.strip() else ""})
+def _read_project_id(value: str, at: str) -> FieldValue:
+    return FieldValue({"project_id": _checked_id(value, at) if value.strip() else ""})
 
 
 def _checked_id(value: str, at: str) -> str:
@@ -78,21 +78,21 @@ def _checked_id(value: str, at: str) -> str:
     return text
 
 
-def read_categories(value: str, at: str) -> Part:
+def read_categories(value: str, at: str) -> FieldValue:
     """Read a list of Huawei's categories. InputError."""
     categories = sorted(set(value.replace(",", " ").split()))
     if len(categories) > _MAX_CATEGORIES:
         raise InputError(Code.TOO_MANY_ENTRIES, at=at, most=_MAX_CATEGORIES)
     if not all(map(_CATEGORY.fullmatch, categories)):
         raise InputError(Code.UNREADABLE, at=at, problem="write categories as Huawei does, such as IM or WORK")
-    return Part({"categories": ",".join(categories)})
+    return FieldValue({"categories": ",".join(categories)})
 
 
-def _read_badge_class(value: str, at: str) -> Part:
+def _read_badge_class(value: str, at: str) -> FieldValue:
     name = value.strip()
     if name and (len(name) > _MAX_CLASS or not _CLASS.fullmatch(name)):
         raise InputError(Code.UNREADABLE, at=at, problem="write a class with its package, such as com.example.Main")
-    return Part({"badge_class": name})
+    return FieldValue({"badge_class": name})
 
 
 HMS = CredentialsForm(
@@ -138,7 +138,7 @@ HMS = CredentialsForm(
         CredentialField(
             RECEIPTS,
             FieldKind.TEXT,
-            lambda value, at: Part(read_setting(value, at)),
+            lambda value, at: FieldValue(read_setting(value, at)),
             words("Receipts"),
             words("on makes the token of the URL for them, signed also a key for Huawei's signatures, off ends them."),
         ),

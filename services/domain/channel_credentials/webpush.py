@@ -19,7 +19,7 @@ from services.domain.channel_credentials.fields import (
     CredentialField,
     CredentialsForm,
     FieldKind,
-    Part,
+    FieldValue,
     words,
 )
 from services.domain.channel_credentials.stored import open_credentials, settings_of
@@ -69,22 +69,22 @@ def checked_contact(contact: str, at: str) -> str:
     return contact
 
 
-def _new_key(value: str, at: str) -> Part:
+def _new_key(value: str, at: str) -> FieldValue:
     if value != NEW:
         raise InputError(Code.UNREADABLE, at=at, problem=f"write {NEW} for a key that is made here")
     key = ec.generate_private_key(ec.SECP256R1())
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     public_key = key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
-    return Part({"key": key_text(public_key)}, pem)
+    return FieldValue({"key": key_text(public_key)}, pem)
 
 
-def _read_contact(value: str, at: str) -> Part:
-    return Part({"contact": checked_contact(value.strip(), at)})
+def _read_contact(value: str, at: str) -> FieldValue:
+    return FieldValue({"contact": checked_contact(value.strip(), at)})
 
 
-def _read_hosts(value: str, at: str) -> Part:
+def _read_hosts(value: str, at: str) -> FieldValue:
     hosts = [] if value.strip() == _KNOWN else value.replace(",", " ").split()
-    return Part({"hosts": ",".join(checked_hosts(hosts, at))})
+    return FieldValue({"hosts": ",".join(checked_hosts(hosts, at))})
 
 
 WEB_PUSH = CredentialsForm(

@@ -11,7 +11,7 @@ from services.domain.channel_receipts.receipts import (
     MAX_AGE_MS,
     MAX_RECEIPTS,
     UNKNOWN_MARK,
-    Receipt,
+    ChannelReceipt,
     ReceiptKind,
     ReceiptTags,
     VendorReceipts,
@@ -68,7 +68,7 @@ _bodies = msgspec.json.Decoder(_Body)
 _harmony_bodies = msgspec.json.Decoder(_HarmonyBody)
 
 
-def read_hms(body: bytes, tags: ReceiptTags) -> Sequence[Receipt]:
+def read_hms(body: bytes, tags: ReceiptTags) -> Sequence[ChannelReceipt]:
     """Read the body of Huawei's call. ValueError: it is none."""
     try:
         statuses = _bodies.decode(body).statuses
@@ -77,7 +77,7 @@ def read_hms(body: bytes, tags: ReceiptTags) -> Sequence[Receipt]:
     return [_receipt(each.token, tags.msgid(each.biTag), each.status) for each in statuses[:MAX_RECEIPTS]]
 
 
-def read_harmony(body: bytes, tags: ReceiptTags) -> Sequence[Receipt]:
+def read_harmony(body: bytes, tags: ReceiptTags) -> Sequence[ChannelReceipt]:
     """Read the body of Huawei's call for HarmonyOS. ValueError: it is none."""
     try:
         statuses = _harmony_bodies.decode(body).statuses
@@ -88,13 +88,13 @@ def read_harmony(body: bytes, tags: ReceiptTags) -> Sequence[Receipt]:
     ]
 
 
-def _receipt(token: str, msgid: int | None, status: int | str) -> Receipt:
+def _receipt(token: str, msgid: int | None, status: int | str) -> ChannelReceipt:
     if msgid is None:
-        return Receipt(token, 0, ReceiptKind.OTHER, UNKNOWN_MARK)
+        return ChannelReceipt(token, 0, ReceiptKind.OTHER, UNKNOWN_MARK)
     text = str(status)
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else -1
     kind, words = STATUSES.get(number, (ReceiptKind.OTHER, ""))
-    return Receipt(token, msgid, kind, f"{number} {words}" if words else "other")
+    return ChannelReceipt(token, msgid, kind, f"{number} {words}" if words else "other")
 
 
 _CALLBACK_ID = re.compile(r"timestamp=([0-9]{1,16}); *nonce=([!-:<-~]{1,200}); *value=([A-Za-z0-9+/=]{1,100})")

@@ -48,7 +48,7 @@ class ReceiptKind(Enum):
     """It is counted alone: the phone has not shown the message, or may later."""
 
 
-class Receipt(NamedTuple):
+class ChannelReceipt(NamedTuple):
     """A receipt of one message on one device. `reason`: the vendor's code and its meaning, for people and metrics."""
 
     address: str
@@ -96,7 +96,7 @@ class VendorReceipts(NamedTuple):
     with a key, about the present time in ms. `answer`: the body by which the vendor knows that its receipts are had.
     """
 
-    read: Callable[[bytes, ReceiptTags], Sequence[Receipt]]
+    read: Callable[[bytes, ReceiptTags], Sequence[ChannelReceipt]]
     header: str
     is_signed: Callable[[str, str, int], bool]
     answer: bytes

@@ -9,7 +9,7 @@ from services.process.logs import logger
 _START = b'{"type":"push","msgid":'
 
 
-class Click(msgspec.Struct, frozen=True):
+class PushClick(msgspec.Struct, frozen=True):
     action: int
     param: Raw | UnsetType = UNSET
 
@@ -23,7 +23,7 @@ class PushFields(msgspec.Struct, frozen=True):
     sound: bool | UnsetType = UNSET
     vibrate: bool | UnsetType = UNSET
     removable: bool | UnsetType = UNSET
-    click: Click | UnsetType = UNSET
+    click: PushClick | UnsetType = UNSET
     badge: int | UnsetType = UNSET
     extra: str | UnsetType = UNSET
     expires_at: int | UnsetType = UNSET
@@ -61,12 +61,12 @@ def push_fields(message: Message, expires_ms: int) -> PushFields:
     )
 
 
-def _click(style: AndroidStyle) -> Click:
+def _click(style: AndroidStyle) -> PushClick:
     if not style.click_param_json:
-        return Click(style.click_action)
+        return PushClick(style.click_action)
     try:
         msgspec.json.decode(style.click_param_json)
     except (ValueError, RecursionError):
         logger.error("a click_param that is no JSON was left out", action=style.click_action)
-        return Click(style.click_action)
-    return Click(style.click_action, Raw(style.click_param_json.encode()))
+        return PushClick(style.click_action)
+    return PushClick(style.click_action, Raw(style.click_param_json.encode()))

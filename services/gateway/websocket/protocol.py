@@ -205,7 +205,7 @@ class Listener(Protocol):
         """The bytes that wait to be sent are down to the transport's lower bound."""
 
 
-class Endpoint(NamedTuple):
+class WebSocketSettings(NamedTuple):
     """The settings that all WebSockets of a server share. `upgrade_s`: the deadline of the request after the accept."""
 
     path: bytes
@@ -237,7 +237,7 @@ class WebSocketProtocol(asyncio.Protocol):
     transport: asyncio.Transport
 
     def __init__(
-        self, endpoint: Endpoint, peer: str, new_listener: Callable[[], Listener], ended: Callable[[], None]
+        self, endpoint: WebSocketSettings, peer: str, new_listener: Callable[[], Listener], ended: Callable[[], None]
     ) -> None:
         """`peer`: the address of the other end, without a port."""
         self._endpoint = endpoint

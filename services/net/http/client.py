@@ -21,7 +21,7 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpClientConnection(asyncio.Protocol):
     """One connection to a server of others, for one request at a time; nothing that the server sends can do harm."""
 
     def __init__(self, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
@@ -116,12 +116,12 @@ class IdleConnections:
     """Connections to one server that wait for a further request."""
 
     def __init__(self) -> None:
-        self._idle: list[tuple[float, HttpConnection]] = []
+        self._idle: list[tuple[float, HttpClientConnection]] = []
 
     def __bool__(self) -> bool:
         return bool(self._idle)
 
-    def take(self) -> HttpConnection | None:
+    def take(self) -> HttpClientConnection | None:
         """Return a connection that may be used, if there is one."""
         while self._idle:
             _, connection = self._idle.pop()
@@ -129,7 +129,7 @@ class IdleConnections:
                 return connection
         return None
 
-    def put(self, connection: HttpConnection, now_s: float) -> None:
+    def put(self, connection: HttpClientConnection, now_s: float) -> None:
         if connection.is_usable:
             self._idle.append((now_s, connection))
         else:

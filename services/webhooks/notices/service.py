@@ -19,7 +19,7 @@ from services.process.worker_thread import WorkerThread
 from services.replica.catch_up import read_until
 from services.replica.dead_letters import UNUSABLE, leave_out
 from services.webhooks.notices.mails import Surroundings, mails_about, message_of, without_content
-from services.webhooks.notices.smtp import AwayError, Refusal, SmtpTransport
+from services.webhooks.notices.smtp import AwayError, MailRefusal, SmtpTransport
 from services.webhooks.notices.store import Mail, NoticeStore
 from services.webhooks.settings import ROLE_NAME
 from services.webhooks.walks import WalkEpochs
@@ -176,9 +176,9 @@ class NoticeService:
         except AwayError as error:
             logger.warning("the mail server takes no mails at present; they are sent again", error=str(error))
             for mail in mails[tried:]:
-                await self._note(mail, Refusal(str(error), is_final=False))
+                await self._note(mail, MailRefusal(str(error), is_final=False))
 
-    async def _note(self, mail: Mail, refusal: Refusal | None) -> None:
+    async def _note(self, mail: Mail, refusal: MailRefusal | None) -> None:
         """Store what became of an attempt."""
         now_ms = self._clock.now_ms()
         if refusal is None:

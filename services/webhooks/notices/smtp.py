@@ -14,7 +14,7 @@ TIMEOUT_S = 30.0
 """How long the server may take for one answer."""
 
 
-class Refusal(NamedTuple):
+class MailRefusal(NamedTuple):
     """Why a mail was not taken. `is_final`: the server will never take it, so that it is not tried again."""
 
     reason: str
@@ -34,7 +34,7 @@ class SmtpTransport:
         self._sender = sender
         self._tls = tls
 
-    async def send(self, mails: Sequence[tuple[str, EmailMessage]]) -> AsyncGenerator[Refusal | None, None]:
+    async def send(self, mails: Sequence[tuple[str, EmailMessage]]) -> AsyncGenerator[MailRefusal | None, None]:
         """Send the messages, each to its address; yield what became of each, None if the server took it.
 
         AwayError ends it: the mails that follow were not tried.
@@ -61,7 +61,7 @@ class SmtpTransport:
         finally:
             client.close()
 
-    async def _send_one(self, client: aiosmtplib.SMTP, address: str, message: EmailMessage) -> Refusal | None:
+    async def _send_one(self, client: aiosmtplib.SMTP, address: str, message: EmailMessage) -> MailRefusal | None:
         try:
             await client.sendmail(self._sender, [address], message.as_bytes())
         except aiosmtplib.SMTPRecipientsRefused as error:
@@ -72,5 +72,5 @@ class SmtpTransport:
         return None
 
 
-def _refusal(code: int, message: str) -> Refusal:
-    return Refusal(f"{code} {message}", is_final=code >= 500)
+def _refusal(code: int, message: str) -> MailRefusal:
+    return MailRefusal(f"{code} {message}", is_final=code >= 500)

@@ -6,7 +6,7 @@ import ssl
 import httpx
 import pytest
 
-from services.apns_simulator.requests import RefusedError, validate
+from services.apns_simulator.requests import ApnsRefusedError, validate
 from services.apns_simulator.server import ApnsSimulator
 from services.delivery.channels.apns.request import ApnsResult
 from services.push_simulator.connection import HttpRequest
@@ -57,7 +57,7 @@ async def test_bytes_that_are_not_http2_close_only_their_connection(simulator: A
 )
 def test_invalid_headers_are_refused(header: str, value: str, reason: str) -> None:
     headers = {":method": "POST", ":path": f"/3/device/{TOKEN}", "apns-topic": TOPIC, header: value}
-    with pytest.raises(RefusedError, match=reason):
+    with pytest.raises(ApnsRefusedError, match=reason):
         validate(HttpRequest(list(headers.items()), bytearray(b"{}")))
 
 
@@ -67,7 +67,7 @@ def test_repeated_headers_and_background_pushes_of_high_priority_are_refused() -
         ([("apns-topic", TOPIC)], "DuplicateHeaders"),
         ([("apns-push-type", "background"), ("apns-priority", "10")], "BadPriority"),
     ):
-        with pytest.raises(RefusedError, match=reason):
+        with pytest.raises(ApnsRefusedError, match=reason):
             validate(HttpRequest(base + more, bytearray(b"{}")))
 
 

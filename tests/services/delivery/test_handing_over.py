@@ -8,7 +8,7 @@ from pyroaring import BitMap
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.registry.v1.apps_pb2 import ROUTE_AUTO, Route
 from services.delivery import main
-from services.delivery.channels import ClaimAnswer, ClaimedMessage, Claims
+from services.delivery.channels import ClaimAnswer, ClaimedMessage, MessageClaims
 from services.delivery.service_senders import ServiceSenders
 from services.delivery.state.audience_parts import AppPartition
 from services.delivery.state.pushes import StartedPush
@@ -29,7 +29,7 @@ class ScriptedChannels:
     is_any_usable = True
 
     def __init__(self) -> None:
-        self.requests: list[tuple[ClaimedMessage, Claims]] = []
+        self.requests: list[tuple[ClaimedMessage, MessageClaims]] = []
 
     def of_app(self, appkey: str) -> Sequence[int]:
         return FIRST, SECOND
@@ -49,7 +49,7 @@ class ScriptedChannels:
     def window(self, appkey: str, channel: int) -> int:
         return 2000
 
-    def send(self, messages: Sequence[ClaimedMessage], claims: Claims) -> None:
+    def send(self, messages: Sequence[ClaimedMessage], claims: MessageClaims) -> None:
         self.requests += [(message, claims) for message in messages]
 
     def requested(self) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 from structlog.testing import capture_logs
 
 from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_SANDBOX, PLATFORM_IOS, ApnsKey, App
-from services.domain.apns_credentials import ApnsCredentials, CredentialsCache, Environment, seal_key
+from services.domain.apns_credentials import ApnsCredentials, ApnsCredentialsCache, Environment, seal_key
 from services.domain.master_key import MasterKey
 from testkit.apns.keys import KEY_ID, TEAM_ID, canaries, pem
 
@@ -20,7 +20,7 @@ def app(text: str | None, keys: MasterKey = KEYS) -> App:
 
 
 def test_credentials_are_opened_once_per_record_of_the_app() -> None:
-    credentials_of = CredentialsCache(KEYS)
+    credentials_of = ApnsCredentialsCache(KEYS)
     assert credentials_of(app(None)) is None
     first, second = pem(), pem()
     record = app(first)
@@ -36,7 +36,7 @@ def test_credentials_are_opened_once_per_record_of_the_app() -> None:
 def test_credentials_that_cannot_be_opened_count_as_none_and_are_logged_once() -> None:
     text = pem()
     record = app(text, MasterKey(bytes(31) + b"x"))
-    credentials_of = CredentialsCache(KEYS)
+    credentials_of = ApnsCredentialsCache(KEYS)
     with capture_logs() as logs:
         assert credentials_of(record) is None
         assert credentials_of(record) is None
@@ -48,6 +48,6 @@ def test_credentials_that_cannot_be_opened_count_as_none_and_are_logged_once() -
 def test_a_record_of_a_newer_version_sends_to_production() -> None:
     record = app(pem())
     record.apns.environment = 9  # type: ignore[assignment]
-    found = CredentialsCache(KEYS)(record)
+    found = ApnsCredentialsCache(KEYS)(record)
     assert found is not None
     assert found.environment is Environment.PRODUCTION

@@ -15,7 +15,7 @@ from services.domain.channel_receipts.receipts import (
     MAX_RECEIPTS,
     SETTING,
     UNKNOWN_MARK,
-    Receipt,
+    ChannelReceipt,
     ReceiptKind,
     ReceiptTags,
     is_receipt_token,
@@ -35,14 +35,14 @@ def receipt(status: Any, tag: str | None = TAGS.tag(7), token: str = "a") -> dic
     return {**fields, **tagged}
 
 
-def read(*receipts: dict[str, Any]) -> list[Receipt]:
+def read(*receipts: dict[str, Any]) -> list[ChannelReceipt]:
     return list(read_hms(json.dumps({"statuses": receipts}).encode(), TAGS))
 
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_every_documented_status_of_huawei(status: int) -> None:
     kind, words = STATUSES[status]
-    expected = [Receipt("a", 7, kind, f"{status} {words}")]
+    expected = [ChannelReceipt("a", 7, kind, f"{status} {words}")]
     assert read(receipt(status)) == read(receipt(str(status))) == expected
 
 
@@ -54,8 +54,8 @@ def test_every_documented_status_of_harmony(status: int) -> None:
         "deliveryStatus": {"result": status, "timestamp": 1_800_000_000_000},
     }  # fmt: skip
     body = json.dumps({"statuses": [told, {**told, "biTag": "carillon-7"}]}).encode()
-    unknown = Receipt("a", 0, ReceiptKind.OTHER, UNKNOWN_MARK)
-    assert read_harmony(body, TAGS) == [Receipt("a", 7, kind, f"{status} {words}"), unknown]
+    unknown = ChannelReceipt("a", 0, ReceiptKind.OTHER, UNKNOWN_MARK)
+    assert read_harmony(body, TAGS) == [ChannelReceipt("a", 7, kind, f"{status} {words}"), unknown]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b'{"statuses":[{"token":"a"}]}', b"[" * 100_000])
@@ -72,7 +72,7 @@ def test_delivered_messages_and_dead_addresses() -> None:
 
 @pytest.mark.parametrize("status", [999, "x", -1, "0" * 500])
 def test_a_status_that_is_not_documented_is_counted_alone(status: Any) -> None:
-    assert read(receipt(status)) == [Receipt("a", 7, ReceiptKind.OTHER, "other")]
+    assert read(receipt(status)) == [ChannelReceipt("a", 7, ReceiptKind.OTHER, "other")]
 
 
 def test_receipts_of_other_senders_and_forged_ones_are_counted_alone() -> None:
@@ -85,8 +85,8 @@ def test_receipts_of_other_senders_and_forged_ones_are_counted_alone() -> None:
         ReceiptTags("1", CHANNEL_HMS, MasterKey(bytes(31) + b"x")).tag(7),
     )  # fmt: skip
     told = read(*(receipt(0, tag) for tag in wrong), receipt(0, TAGS.tag(9), "b"))
-    assert told[:-1] == [Receipt("a", 0, ReceiptKind.OTHER, UNKNOWN_MARK)] * len(wrong)
-    assert told[-1] == Receipt("b", 9, ReceiptKind.RECEIVED, "0 delivered")
+    assert told[:-1] == [ChannelReceipt("a", 0, ReceiptKind.OTHER, UNKNOWN_MARK)] * len(wrong)
+    assert told[-1] == ChannelReceipt("b", 9, ReceiptKind.RECEIVED, "0 delivered")
     assert len(read(*(receipt(0) for _ in range(MAX_RECEIPTS + 5)))) == MAX_RECEIPTS
 
 

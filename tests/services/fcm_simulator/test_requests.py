@@ -12,7 +12,7 @@ from protos.push.v1.push_pb2 import AndroidStyle, Message
 from services.delivery.channels.fcm.request import FcmTarget, fcm_content, fcm_request
 from services.domain.channel_credentials.fcm import GOOGLE_TOKEN_URI
 from services.fcm_simulator.accounts import GRANT, SCOPE, new_account
-from services.fcm_simulator.requests import RefusedError, validate
+from services.fcm_simulator.requests import FcmRefusedError, validate
 from services.fcm_simulator.server import FcmSimulator
 from services.process.clock import ManualClock
 from services.push_simulator.connection import HttpRequest, ScriptedReply
@@ -72,7 +72,7 @@ def test_own_requests_are_accepted_by_googles_schema_and_by_the_simulator() -> N
 @pytest.mark.parametrize(("body", "field"), WRONG)
 def test_what_googles_schema_refuses_is_refused_with_its_field(body: bytes, field: str) -> None:
     assert problems(body)
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(FcmRefusedError) as refused:
         validate("weather-1", body)
     assert (refused.value.http, refused.value.status, refused.value.field) == (400, "INVALID_ARGUMENT", field)
 
@@ -91,7 +91,7 @@ def test_what_googles_schema_refuses_is_refused_with_its_field(body: bytes, fiel
     ids=["too big", "no token", "empty token", "no JSON", "no text", "no object", "deep"],
 )
 def test_what_only_googles_pages_refuse_is_refused(body: bytes, field: str) -> None:
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(FcmRefusedError) as refused:
         validate("weather-1", body)
     assert (refused.value.http, refused.value.field) == (400, field)
 

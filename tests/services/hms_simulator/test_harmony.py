@@ -11,7 +11,7 @@ from services.domain.channel_credentials.harmony import HarmonyAccount
 from services.domain.channel_credentials.hms import HUAWEI_TOKEN_URL
 from services.hms_simulator.harmony import HarmonySimulator, new_key
 from services.hms_simulator.harmony_requests import MAX_TEST_TOKENS, validate
-from services.hms_simulator.requests import MAX_TOKENS, RefusedError
+from services.hms_simulator.requests import MAX_TOKENS, HmsRefusedError
 from services.process.clock import ManualClock
 
 SHOWN: dict[str, Any] = {
@@ -28,7 +28,7 @@ def message(notification: dict[str, Any] | None = SHOWN, tokens: Any = ("a",), *
 def code_of(body: Any, push_type: str = "0") -> str:
     try:
         validate(body if isinstance(body, bytes) else json.dumps(body).encode(), push_type)
-    except RefusedError as refused:
+    except HmsRefusedError as refused:
         return refused.code
     return ""
 

@@ -8,10 +8,10 @@ import pytest
 
 from services.domain.channel_credentials.hms import HmsCredentials
 from services.hms_simulator.clients import TOKEN_LIFE_S
-from services.hms_simulator.requests import MAX_TOKENS, RefusedError, validate
+from services.hms_simulator.requests import MAX_TOKENS, HmsRefusedError, validate
 from services.hms_simulator.server import HmsSimulator
 from services.process.clock import ManualClock
-from services.push_simulator.http1 import Reply
+from services.push_simulator.http1 import SimulatorReply
 
 CLIENT = HmsCredentials("1045", "secret", "3884")
 SHOWN: dict[str, Any] = {"title": "Rain", "body": "from 14:00", "click_action": {"type": 3}, "tag": "t"}
@@ -25,7 +25,7 @@ def message(notification: dict[str, Any] | None = SHOWN, tokens: Any = ("a",), *
 def code_of(body: Any, *, may_be_urgent: bool = False) -> str:
     try:
         validate(body if isinstance(body, bytes) else json.dumps(body).encode(), may_be_urgent=may_be_urgent)
-    except RefusedError as refused:
+    except HmsRefusedError as refused:
         return refused.code
     return ""
 
@@ -109,10 +109,10 @@ class Caller:
     def send(self, body: Any, token: str, path: str = "/v2/3884/messages:send") -> dict[str, Any]:
         return self.read(self.post(path, json.dumps(body).encode(), [("authorization", f"Bearer {token}")]))
 
-    def post(self, path: str, body: bytes, fields: list[tuple[str, str]]) -> Reply:
+    def post(self, path: str, body: bytes, fields: list[tuple[str, str]]) -> SimulatorReply:
         return self.simulator.reply_to([(":method", "POST"), (":path", path), *fields], body)
 
-    def read(self, reply: Reply) -> dict[str, Any]:
+    def read(self, reply: SimulatorReply) -> dict[str, Any]:
         return {"status": reply.status, **json.loads(reply.body)}
 
 
@@ -155,7 +155,7 @@ async def test_what_is_scripted(caller: Caller) -> None:
     caller.simulator.retry_after = "9"
     fields = [("authorization", f"Bearer {token}")]
     body = json.dumps(message(tokens=["503:x"])).encode()
-    assert caller.post("/v2/3884/messages:send", body, fields) == Reply(503, [("retry-after", "9")])
+    assert caller.post("/v2/3884/messages:send", body, fields) == SimulatorReply(503, [("retry-after", "9")])
     assert [caller.send(message(tokens=["once-81000001:x"]), token)["code"] for _ in range(2)] == [
         "81000001", "80000000",
     ]  # fmt: skip

@@ -7,7 +7,7 @@ import h2.config
 import h2.connection
 
 from services.apns_simulator.script import Behaviour
-from services.push_simulator.connection import HttpRequest, ScriptedReply, ServerConnection
+from services.push_simulator.connection import Http2ServerConnection, HttpRequest, ScriptedReply
 
 REQUESTS = 1000
 
@@ -40,7 +40,7 @@ def test_many_requests_in_one_read_are_answered_piece_by_piece() -> None:
     client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
     client.initiate_connection()
     transport = RecordingTransport()
-    server = ServerConnection(AcceptingService(), set())
+    server = Http2ServerConnection(AcceptingService(), set())
     server.connection_made(cast(asyncio.Transport, transport))
     client.receive_data(transport.data)
     for number in range(REQUESTS):

@@ -16,7 +16,7 @@ from services.domain.channel_credentials.fields import (
     CredentialField,
     CredentialsForm,
     FieldKind,
-    Part,
+    FieldValue,
 )
 from services.domain.channel_credentials.stored import OpenedCredentials, open_credentials, seal_channels_anew
 from services.errors import InputError
@@ -24,10 +24,10 @@ from services.registry.app_settings import settings_changed
 from tests.services.registry.conftest import RunningRegistry
 
 
-def read_id(value: str, at: str) -> Part:
+def read_id(value: str, at: str) -> FieldValue:
     if not value.isalnum():
         raise InputError(f"{at} must be letters and digits")
-    return Part({"app_key": value})
+    return FieldValue({"app_key": value})
 
 
 OPPO = CredentialsForm(
@@ -35,7 +35,7 @@ OPPO = CredentialsForm(
     "OPPO",
     (
         CredentialField("app_key", FieldKind.TEXT, read_id, "App key", is_needed=True),
-        CredentialField("master_secret", FieldKind.SECRET, lambda value, at: Part({}, value), "Master secret"),
+        CredentialField("master_secret", FieldKind.SECRET, lambda value, at: FieldValue({}, value), "Master secret"),
     ),
     {"app_key": "App key"},
     ChannelVendor("OPPO", "OPPO", "CARILLON_OPPO_URL=https://api.push.oppomobile.com sends to OPPO."),

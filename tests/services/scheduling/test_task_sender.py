@@ -15,7 +15,7 @@ from services.process.clock import ManualClock
 from services.replica.store import Fact
 from services.replica.tenure import Tenure
 from services.scheduling import app_sender
-from services.scheduling.app_sender import RETRY_MS, AppSender
+from services.scheduling.app_sender import RETRY_MS, AppTaskSender
 from services.scheduling.state import Status, StoredTask
 from services.scheduling.store import FiringOrder
 from services.scheduling.task_sender import TaskSender
@@ -132,7 +132,7 @@ async def test_a_task_that_was_left_out_among_too_many_retries_is_sent_after_the
     clock = ManualClock(0)
     due: Any = Due(later=2)
     due.refuses = 1
-    sender = AppSender(due, due, due, due, due, due, due, clock, APP)
+    sender = AppTaskSender(due, due, due, due, due, due, due, clock, APP)
     sender.wake_up()
     running = asyncio.create_task(sender.run())
     await until_holds(lambda: not due.refuses)
@@ -160,7 +160,7 @@ async def test_tasks_that_fall_due_while_the_registry_answers_with_errors_are_se
     clock = ManualClock(0)
     due: Any = Due(first=1)
     due.errors = {"first": error, "second": error}
-    sender = AppSender(due, due, due, due, due, due, due, clock, APP)
+    sender = AppTaskSender(due, due, due, due, due, due, due, clock, APP)
     sender.wake_up()
     running = asyncio.create_task(sender.run())
     await move(clock, lasts_s - 30)
@@ -180,7 +180,7 @@ async def test_pages_of_tasks_that_always_fail_delay_the_next_page_by_seconds(mo
     broken = [f"broken {n}" for n in range(6)]
     due: Any = Due(**dict.fromkeys(broken, 1), works=2)
     due.errors = dict.fromkeys(broken, CarillonError("internal error"))
-    sender = AppSender(due, due, due, due, due, due, due, clock, APP)
+    sender = AppTaskSender(due, due, due, due, due, due, due, clock, APP)
     sender.wake_up()
     running = asyncio.create_task(sender.run())
     await move(clock, 10)

@@ -12,7 +12,7 @@ from protos.webhooks.v1.webhooks_pb2 import (
     WebhookState,
 )
 from services.errors import ConflictError, InputError, NotFoundError
-from services.webhooks.store import KEPT_ATTEMPTS, Attempt, WebhookStore
+from services.webhooks.store import KEPT_ATTEMPTS, DeliveryAttempt, WebhookStore
 from testkit.waiting import until_holds
 from testkit.webhook_receiver import WebhookReceiver, answering
 from tests.services.webhooks.conftest import APP, OTHER, Installation
@@ -140,9 +140,9 @@ def test_the_latest_attempts_are_kept(installation: Installation) -> None:
     store = WebhookStore(installation.settings.state_dir("webhooks"))
     for webhook_id in ("a", "b"):
         store.add(webhook_id, webhook_id, {}, None)
-    store.commit("b", {}, Attempt("other", 0, 1, 1, 204, "HTTP 204"))
+    store.commit("b", {}, DeliveryAttempt("other", 0, 1, 1, 204, "HTTP 204"))
     for number in range(KEPT_ATTEMPTS + 5):
-        store.commit("a", {}, Attempt(f"msg_{number}", number, 1, 1, 204, "HTTP 204"))
+        store.commit("a", {}, DeliveryAttempt(f"msg_{number}", number, 1, 1, 204, "HTTP 204"))
     kept = store.attempts("a")
     assert [attempt.time_ms for attempt in kept] == list(range(KEPT_ATTEMPTS + 4, 4, -1))
     assert len(store.attempts("b")) == 1

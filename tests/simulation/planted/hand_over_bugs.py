@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tests.simulation.planted.bug import PlantedBug, planted_bug
 
-_HAND_OVERS = "services.delivery.handing_over:HandOvers"
+_HAND_OVERS = "services.delivery.handing_over:HandOverService"
 
 HAND_OVER_BUGS: Sequence[PlantedBug] = (
     planted_bug(

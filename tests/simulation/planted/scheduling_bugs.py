@@ -9,14 +9,14 @@ SCHEDULING_BUGS: Sequence[PlantedBug] = (
         "lost-wake-up",
         "tasks that fall due while a page of their app's tasks is being sent wait for the next one that falls due",
         "backends",
-        ("services.scheduling.app_sender:AppSender.run", "        self._woken.clear()\n", ""),
+        ("services.scheduling.app_sender:AppTaskSender.run", "        self._woken.clear()\n", ""),
         (
-            "services.scheduling.app_sender:AppSender.run",
+            "services.scheduling.app_sender:AppTaskSender.run",
             "        await self._send_all()",
             "        await self._send_all()\n        self._woken.clear()",
         ),
         (
-            "services.scheduling.app_sender:AppSender._send_all",
+            "services.scheduling.app_sender:AppTaskSender._send_all",
             "now_ms() + RETRY_MS\n            return",
             "now_ms() + RETRY_MS\n        return",
         ),
@@ -47,7 +47,7 @@ SCHEDULING_BUGS: Sequence[PlantedBug] = (
         "a task that could not be sent at first counts as sent once it is tried again, and its pushes are not appended",
         "backends",
         (
-            "services.scheduling.app_sender:AppSender._send",
+            "services.scheduling.app_sender:AppTaskSender._send",
             "await self._writer.append(commands)",
             "task.task_key in self._retries or await self._writer.append(commands)",
         ),

@@ -13,7 +13,7 @@ from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import ApnsKeyChange, CreateAppRequest, UpdateAppRequest
 from services.apns_simulator.keys import public_key
 from services.delivery.settings import INTERNET
-from services.push_simulator.connection import Fault, HttpRequest, ScriptedReply, ServerConnection
+from services.push_simulator.connection import Fault, Http2ServerConnection, HttpRequest, ScriptedReply
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 from testkit.delivery.scripted_tokens import prefix_of
 from testkit.delivery.settings import NO_VENDORS
@@ -98,7 +98,7 @@ class SimulatedApple(IosDevices):
         assert host in URL
         await asyncio.sleep(_NO_ANSWER_S if self.is_away else self._delay_s())
         protocol = factory()
-        server = ServerConnection(self, self.connections)
+        server = Http2ServerConnection(self, self.connections)
         ends = connected(self._loop, process, self._delay_s, protocol, server)
         self._ends = [*(end for end in self._ends if not end.is_closing()), *ends]
         return ends[0], protocol

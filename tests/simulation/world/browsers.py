@@ -13,7 +13,7 @@ from typing import Any
 
 from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH
 from protos.registry.v1.registry_pb2 import ChannelChange, UpdateAppRequest
-from services.push_simulator.http1 import CUT, LOST_ANSWER, SILENCE, Http1Connection, Reply
+from services.push_simulator.http1 import CUT, LOST_ANSWER, SILENCE, Http1Connection, SimulatorReply
 from services.webpush_simulator.requests import AcceptedMessage
 from services.webpush_simulator.server import WebPushSimulator
 from tests.simulation.kernel.network.ends import connected
@@ -67,7 +67,7 @@ class SimulatedPushService(WebPushSimulator):
         keys = {"p256dh": _text(made.p256dh), "auth": _text(made.auth)}
         return {"type": "set_address", "channel": "webpush", "address": self.endpoint(made), "keys": keys}
 
-    def reply_to(self, fields: list[tuple[str, str]], body: bytes) -> Reply:
+    def reply_to(self, fields: list[tuple[str, str]], body: bytes) -> SimulatorReply:
         trouble = self.trouble if self._random.random() < _TROUBLED else ""
         token = dict(fields).get(":path", "").rpartition("/")[2]
         reply = self._troubled(self._random, trouble) or super().reply_to(fields, body)
@@ -76,14 +76,14 @@ class SimulatedPushService(WebPushSimulator):
         self._ledger.write("Web Push", token=token[:8], status=reply.status, fault=reply.fault)
         return reply
 
-    def _troubled(self, random: Random, trouble: str) -> Reply | None:
+    def _troubled(self, random: Random, trouble: str) -> SimulatorReply | None:
         """Return what the service does in place of taking the message, if it does not take it."""
         if trouble == "postpones":
             status, after = random.choice(_POSTPONED)
-            return Reply(status, [("retry-after", after)] if after else [])
+            return SimulatorReply(status, [("retry-after", after)] if after else [])
         if trouble == "fails":
-            return random.choice((Reply(500, []), Reply(502, []), Reply(0, [], fault=CUT)))
-        return Reply(0, [], fault=SILENCE) if trouble == "loses" and random.random() < 1 / 3 else None
+            return random.choice((SimulatorReply(500, []), SimulatorReply(502, []), SimulatorReply(0, [], fault=CUT)))
+        return SimulatorReply(0, [], fault=SILENCE) if trouble == "loses" and random.random() < 1 / 3 else None
 
     def _bring(self, message: AcceptedMessage) -> None:
         super()._bring(message)

@@ -60,26 +60,26 @@ class ResponseAction(Enum):
     """It is unknown whether Apple accepted the push: retry with the same collapse id."""
 
 
-class Handling(NamedTuple):
+class ApnsHandling(NamedTuple):
     """The action after a response. `alarm`: an operator has to act."""
 
     action: ResponseAction
     alarm: bool = False
 
 
-_INVALID = Handling(ResponseAction.FAIL, alarm=True)
-_BAD_KEY = Handling(ResponseAction.STOP_APP, alarm=True)
+_INVALID = ApnsHandling(ResponseAction.FAIL, alarm=True)
+_BAD_KEY = ApnsHandling(ResponseAction.STOP_APP, alarm=True)
 
-HANDLINGS: dict[tuple[int, str], Handling] = {
+HANDLINGS: dict[tuple[int, str], ApnsHandling] = {
     (400, "BadCollapseId"): _INVALID,
-    (400, "BadDeviceToken"): Handling(ResponseAction.TRY_OTHER_ENVIRONMENT),
+    (400, "BadDeviceToken"): ApnsHandling(ResponseAction.TRY_OTHER_ENVIRONMENT),
     (400, "BadExpirationDate"): _INVALID,
     (400, "BadMessageId"): _INVALID,
     (400, "BadPriority"): _INVALID,
     (400, "BadTopic"): _INVALID,
     (400, "DeviceTokenNotForTopic"): _INVALID,
     (400, "DuplicateHeaders"): _INVALID,
-    (400, "IdleTimeout"): Handling(ResponseAction.RECONNECT),
+    (400, "IdleTimeout"): ApnsHandling(ResponseAction.RECONNECT),
     (400, "InvalidPushType"): _INVALID,
     (400, "MissingDeviceToken"): _INVALID,
     (400, "MissingTopic"): _INVALID,
@@ -89,30 +89,30 @@ HANDLINGS: dict[tuple[int, str], Handling] = {
     (403, "BadCertificateEnvironment"): _BAD_KEY,
     (403, "BadEnvironmentKeyIdInToken"): _BAD_KEY,
     (403, "BadEnvironmentKeyInToken"): _BAD_KEY,
-    (403, "ExpiredProviderToken"): Handling(ResponseAction.RENEW_TOKEN),
+    (403, "ExpiredProviderToken"): ApnsHandling(ResponseAction.RENEW_TOKEN),
     (403, "Forbidden"): _BAD_KEY,
     (403, "InvalidProviderToken"): _BAD_KEY,
     (403, "MissingProviderToken"): _BAD_KEY,
     (403, "UnrelatedKeyIdInToken"): _BAD_KEY,
     (404, "BadPath"): _INVALID,
     (405, "MethodNotAllowed"): _INVALID,
-    (410, "ExpiredToken"): Handling(ResponseAction.REMOVE),
-    (410, "Unregistered"): Handling(ResponseAction.REMOVE),
-    (413, "PayloadTooLarge"): Handling(ResponseAction.FAIL),
-    (429, "TooManyProviderTokenUpdates"): Handling(ResponseAction.HOLD_TOKEN),
-    (429, "TooManyRequests"): Handling(ResponseAction.DELAY_DEVICE),
-    (500, "InternalServerError"): Handling(ResponseAction.BACK_OFF),
-    (503, "ServiceUnavailable"): Handling(ResponseAction.BACK_OFF),
-    (503, "Shutdown"): Handling(ResponseAction.RECONNECT),
+    (410, "ExpiredToken"): ApnsHandling(ResponseAction.REMOVE),
+    (410, "Unregistered"): ApnsHandling(ResponseAction.REMOVE),
+    (413, "PayloadTooLarge"): ApnsHandling(ResponseAction.FAIL),
+    (429, "TooManyProviderTokenUpdates"): ApnsHandling(ResponseAction.HOLD_TOKEN),
+    (429, "TooManyRequests"): ApnsHandling(ResponseAction.DELAY_DEVICE),
+    (500, "InternalServerError"): ApnsHandling(ResponseAction.BACK_OFF),
+    (503, "ServiceUnavailable"): ApnsHandling(ResponseAction.BACK_OFF),
+    (503, "Shutdown"): ApnsHandling(ResponseAction.RECONNECT),
 }
 
-_ACCEPTED = Handling(ResponseAction.ACCEPT)
-_NO_RESPONSE = Handling(ResponseAction.REPEAT)
-_SERVER_ERROR = Handling(ResponseAction.BACK_OFF)
-_BY_STATUS = {403: _BAD_KEY, 410: Handling(ResponseAction.REMOVE), 429: Handling(ResponseAction.DELAY_DEVICE)}
+_ACCEPTED = ApnsHandling(ResponseAction.ACCEPT)
+_NO_RESPONSE = ApnsHandling(ResponseAction.REPEAT)
+_SERVER_ERROR = ApnsHandling(ResponseAction.BACK_OFF)
+_BY_STATUS = {403: _BAD_KEY, 410: ApnsHandling(ResponseAction.REMOVE), 429: ApnsHandling(ResponseAction.DELAY_DEVICE)}
 
 
-def handling_of(result: ApnsResult) -> Handling:
+def handling_of(result: ApnsResult) -> ApnsHandling:
     """Return how to handle a response; a reason that is not in the table is handled by its status."""
     if result.status == 200:
         return _ACCEPTED

@@ -108,7 +108,7 @@ class ApnsEndpoint:
     authority: str | None = None
 
 
-class SenderPool:
+class ApnsSenderPool:
     """Makes and shares the senders. `endpoints`: production and the sandbox."""
 
     def __init__(

@@ -11,8 +11,8 @@ from protos.registry.v1.apps_pb2 import App, Channel
 from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
 from services.delivery.channels import (
     AddressRemoval,
+    AppLimits,
     Encoded,
-    Limits,
     Reaction,
     Recipient,
     RecordFailed,
@@ -22,7 +22,7 @@ from services.delivery.channels import (
 )
 from services.delivery.channels.apns.request import ApnsPush, ApnsResult
 from services.delivery.channels.apns.responses import SANDBOX, react
-from services.delivery.channels.apns.sender import ApnsSender, CredentialsSource, SenderPool
+from services.delivery.channels.apns.sender import ApnsSender, ApnsSenderPool, CredentialsSource
 from services.delivery.channels.health import Alarms
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.devices import Badges
@@ -59,13 +59,13 @@ class ApnsService:
 
     channel: "Channel.ValueType" = Channel.CHANNEL_APNS
     title = "iOS"
-    limits = Limits()
+    limits = AppLimits()
     no_credentials = _NO_KEY
     apps_stopped: Gauge = APNS_STOPPED
 
     def __init__(
         self,
-        open_senders: Callable[[], SenderPool],
+        open_senders: Callable[[], ApnsSenderPool],
         credentials_of: CredentialsSource,
         keys: Keys,
         state: DeliveryState,
@@ -80,7 +80,7 @@ class ApnsService:
         self._alarms = alarms
         self._clock = clock
         self._badges: dict[str, BadgeCounter] = {}
-        self._senders: SenderPool | None = None
+        self._senders: ApnsSenderPool | None = None
         self._is_in_use: Callable[[str], bool] = lambda appkey: False
 
     def open(self, is_in_use: Callable[[str], bool]) -> None:

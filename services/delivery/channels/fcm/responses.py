@@ -41,7 +41,7 @@ class FcmAnswer:
         return self.status == UNKNOWN
 
 
-class AnswerAction(Enum):
+class FcmAction(Enum):
     """The consequence of an answer."""
 
     ACCEPT = auto()
@@ -75,27 +75,27 @@ ACCOUNT_REFUSED = "service account refused"
 NO_ACCESS_TOKEN = "no access token yet"  # noqa: S105  # a reason, no secret
 """The reason of the answer, with 503, while the token server does not answer, so that no request is made."""
 
-HANDLINGS: Mapping[tuple[int, str], AnswerAction] = {
-    (400, "INVALID_ARGUMENT"): AnswerAction.FAIL,
-    (401, "THIRD_PARTY_AUTH_ERROR"): AnswerAction.STOP_APP,
-    (401, "UNAUTHENTICATED"): AnswerAction.RENEW_TOKEN,
-    (401, ACCOUNT_REFUSED): AnswerAction.STOP_APP,
-    (403, "SENDER_ID_MISMATCH"): AnswerAction.REMOVE,
-    (403, "PERMISSION_DENIED"): AnswerAction.STOP_APP,
-    (404, "UNREGISTERED"): AnswerAction.REMOVE,
-    (404, "NOT_FOUND"): AnswerAction.STOP_APP,
-    (429, "QUOTA_EXCEEDED"): AnswerAction.RETRY,
-    (500, "INTERNAL"): AnswerAction.REPEAT,
-    (503, "UNAVAILABLE"): AnswerAction.RETRY,
+HANDLINGS: Mapping[tuple[int, str], FcmAction] = {
+    (400, "INVALID_ARGUMENT"): FcmAction.FAIL,
+    (401, "THIRD_PARTY_AUTH_ERROR"): FcmAction.STOP_APP,
+    (401, "UNAUTHENTICATED"): FcmAction.RENEW_TOKEN,
+    (401, ACCOUNT_REFUSED): FcmAction.STOP_APP,
+    (403, "SENDER_ID_MISMATCH"): FcmAction.REMOVE,
+    (403, "PERMISSION_DENIED"): FcmAction.STOP_APP,
+    (404, "UNREGISTERED"): FcmAction.REMOVE,
+    (404, "NOT_FOUND"): FcmAction.STOP_APP,
+    (429, "QUOTA_EXCEEDED"): FcmAction.RETRY,
+    (500, "INTERNAL"): FcmAction.REPEAT,
+    (503, "UNAVAILABLE"): FcmAction.RETRY,
 }
 """Documented answers, and one of our own; any other is handled by its status."""
 
-_BY_STATUS: Mapping[int, AnswerAction] = {
-    401: AnswerAction.RENEW_TOKEN,
-    403: AnswerAction.STOP_APP,
-    404: AnswerAction.STOP_APP,
-    429: AnswerAction.RETRY,
-    503: AnswerAction.RETRY,
+_BY_STATUS: Mapping[int, FcmAction] = {
+    401: FcmAction.RENEW_TOKEN,
+    403: FcmAction.STOP_APP,
+    404: FcmAction.STOP_APP,
+    429: FcmAction.RETRY,
+    503: FcmAction.RETRY,
 }
 
 RENEWED = "new access token"
@@ -112,24 +112,24 @@ _ACCOUNT_REFUSED = (
 _STATUSES_OF_ACCEPTED_CREDENTIALS = frozenset((200, 400))
 
 
-class Handling(NamedTuple):
+class FcmHandling(NamedTuple):
     """The action after an answer. `alarm`: an operator has to act."""
 
-    action: AnswerAction
+    action: FcmAction
     alarm: bool = False
 
 
-def handling_of(answer: FcmAnswer) -> Handling:
+def handling_of(answer: FcmAnswer) -> FcmHandling:
     """Return how to handle an answer."""
     if answer.status == 200:
-        return Handling(AnswerAction.ACCEPT)
+        return FcmHandling(FcmAction.ACCEPT)
     if answer.is_unknown:
-        return Handling(AnswerAction.REPEAT)
+        return FcmHandling(FcmAction.REPEAT)
     if answer.status == 400 and answer.field == BAD_ADDRESS:
-        return Handling(AnswerAction.REMOVE)
+        return FcmHandling(FcmAction.REMOVE)
     action = HANDLINGS.get((answer.status, answer.reason)) or _BY_STATUS.get(answer.status)
-    action = action or (AnswerAction.FAIL if answer.status < 500 else AnswerAction.REPEAT)
-    return Handling(action, alarm=action in (AnswerAction.FAIL, AnswerAction.STOP_APP))
+    action = action or (FcmAction.FAIL if answer.status < 500 else FcmAction.REPEAT)
+    return FcmHandling(action, alarm=action in (FcmAction.FAIL, FcmAction.STOP_APP))
 
 
 def label(answer: FcmAnswer) -> str:
@@ -144,19 +144,19 @@ def react(answer: FcmAnswer, history: RetryHistory) -> Reaction:
     told = _alarm_text(answer) if alarm else ""
     circuit = CircuitChange.CLOSE if answer.status in _STATUSES_OF_ACCEPTED_CREDENTIALS else CircuitChange.NONE
     match action:
-        case AnswerAction.ACCEPT:
+        case FcmAction.ACCEPT:
             return Reaction(RecordSent(), circuit)
-        case AnswerAction.FAIL:
+        case FcmAction.FAIL:
             return Reaction(RecordFailed(), circuit, told)
-        case AnswerAction.REMOVE:
+        case FcmAction.REMOVE:
             return Reaction(RemoveAddress(), circuit)
-        case AnswerAction.RENEW_TOKEN if RENEWED not in history.variants:
+        case FcmAction.RENEW_TOKEN if RENEWED not in history.variants:
             return Reaction(ResendOnce(RENEWED))
-        case AnswerAction.RENEW_TOKEN | AnswerAction.STOP_APP:
+        case FcmAction.RENEW_TOKEN | FcmAction.STOP_APP:
             return Reaction(RetryLater(), CircuitChange.OPEN, told or _ALARM)
-        case AnswerAction.RETRY | AnswerAction.REPEAT:
+        case FcmAction.RETRY | FcmAction.REPEAT:
             at_least_ms = answer.retry_after_ms or (QUOTA_WAIT_MS if answer.status == 429 else 0)
-            return Reaction(RetryLater(at_least_ms, is_unknown=action is AnswerAction.REPEAT))
+            return Reaction(RetryLater(at_least_ms, is_unknown=action is FcmAction.REPEAT))
         case _:
             assert_never(action)
 

@@ -14,7 +14,7 @@ from services.delivery.channels.fcm.responses import (
     NO_ACCESS_TOKEN,
     QUOTA_WAIT_MS,
     UNKNOWN,
-    AnswerAction,
+    FcmAction,
     FcmAnswer,
     handling_of,
     label,
@@ -156,7 +156,7 @@ class FcmSender(Http2Sender[FcmRequest, FcmAnswer]):
         answer: FcmAnswer,
     ) -> None:
         CHANNEL_ANSWERS.labels("fcm", label(answer)).inc()
-        if handling_of(answer).action is AnswerAction.RENEW_TOKEN:
+        if handling_of(answer).action is FcmAction.RENEW_TOKEN:
             self._tokens.refuse(token)
         if answer.status == 429:
             wait_ms = answer.retry_after_ms or QUOTA_WAIT_MS
@@ -240,7 +240,7 @@ class TokenServer(Http2Sender[bytes, TokenResponse]):
             slot.circuit.close()
 
 
-class SenderPool:
+class FcmSenderPool:
     """Makes and shares the senders of service accounts."""
 
     def __init__(self, endpoint: FcmEndpoint, clock: Clock, timeouts: Timeouts | None = None) -> None:

@@ -8,11 +8,11 @@ from prometheus_client import Gauge
 from protos.delivery.v1.delivery_pb2 import CheckChannelResponse
 from protos.push.v1.push_pb2 import Message
 from protos.registry.v1.apps_pb2 import App, Channel
-from services.delivery.channels import AddressRemoval, Encoded, Limits, Reaction, Recipient, RetryHistory
+from services.delivery.channels import AddressRemoval, AppLimits, Encoded, Reaction, Recipient, RetryHistory
 from services.delivery.channels.addresses import cleared_address
 from services.delivery.channels.fcm.request import FcmTarget, fcm_content, fcm_request
 from services.delivery.channels.fcm.responses import UNKNOWN, FcmAnswer, react
-from services.delivery.channels.fcm.sender import FcmRequest, FcmSender, SenderPool
+from services.delivery.channels.fcm.sender import FcmRequest, FcmSender, FcmSenderPool
 from services.delivery.state.pushes import StartedPush
 from services.domain.channel_credentials.fcm import AccountSource, ServiceAccount
 from services.domain.command_writer import Command
@@ -38,15 +38,15 @@ class FcmService:
 
     channel: "Channel.ValueType" = Channel.CHANNEL_FCM
     title = "FCM"
-    limits = Limits()
+    limits = AppLimits()
     no_credentials = _NO_ACCOUNT
     apps_stopped: Gauge = CHANNEL_STOPPED.labels("fcm")
 
-    def __init__(self, open_senders: Callable[[], SenderPool], account_of: AccountSource, clock: Clock) -> None:
+    def __init__(self, open_senders: Callable[[], FcmSenderPool], account_of: AccountSource, clock: Clock) -> None:
         self._open_senders = open_senders
         self._account_of = account_of
         self._clock = clock
-        self._senders: SenderPool | None = None
+        self._senders: FcmSenderPool | None = None
 
     def open(self, is_in_use: Callable[[str], bool]) -> None:
         self._senders = self._open_senders()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from services.delivery.channels import ServedChannel
-from services.delivery.channels.fcm.sender import FcmEndpoint, SenderPool
+from services.delivery.channels.fcm.sender import FcmEndpoint, FcmSenderPool
 from services.delivery.channels.fcm.service import FcmCheck, FcmService
 from services.delivery.settings import DeliverySettings
 from services.domain.channel_credentials.fcm import open_account
@@ -17,7 +17,7 @@ def fcm(settings: DeliverySettings, context: RoleContext) -> ServedChannel:
     clock = context.clock
     simulator = None if settings.fcm_url else FcmSimulator(clock)
     service = FcmService(
-        lambda: SenderPool(_endpoint(settings, simulator), clock),
+        lambda: FcmSenderPool(_endpoint(settings, simulator), clock),
         simulated_accounts(simulator) if simulator else CredentialsCache(open_account, context.keys),
         clock,
     )

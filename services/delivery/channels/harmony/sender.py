@@ -14,7 +14,7 @@ from joserfc.jwk import RSAKey
 from services.delivery.channels.access_tokens import AccessTokens, TokenOwner, TokenResponse
 from services.delivery.channels.harmony.responses import HarmonyAnswer, parse_answer
 from services.delivery.channels.http1 import Http1Server
-from services.delivery.channels.huawei.batches import MAX_ANSWER_BYTES, BatchSender, Call
+from services.delivery.channels.huawei.batches import MAX_ANSWER_BYTES, BatchSender, HuaweiCall
 from services.delivery.channels.shared_senders import SharedSenders
 from services.domain.channel_credentials.harmony import HarmonyAccount
 from services.domain.channel_credentials.hms import HUAWEI_TOKEN_URL, HUAWEI_URL
@@ -59,7 +59,7 @@ class SenderPool:
         endpoint = self._endpoint
         if self._server is None:  # most installations have no account, and trusted certificates take 30 ms
             self._server = Http1Server("harmony", endpoint.url, self._clock, endpoint.authority, MAX_ANSWER_BYTES)
-        call = Call("harmony", send_path(account), HarmonyAnswer, parse_answer)
+        call = HuaweiCall("harmony", send_path(account), HarmonyAnswer, parse_answer)
         return BatchSender(call, self._server, account_tokens(account, self._clock), self._clock)
 
 

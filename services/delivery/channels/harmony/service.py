@@ -7,7 +7,7 @@ from prometheus_client import Gauge
 from protos.delivery.v1.delivery_pb2 import CheckChannelResponse
 from protos.push.v1.push_pb2 import AndroidStyle, ChannelOptions, Message
 from protos.registry.v1.apps_pb2 import App, Channel
-from services.delivery.channels import AddressRemoval, Encoded, Limits, Reaction, Recipient, RetryHistory
+from services.delivery.channels import AddressRemoval, AppLimits, Encoded, Reaction, Recipient, RetryHistory
 from services.delivery.channels.addresses import cleared_address
 from services.delivery.channels.harmony.request import HarmonyMessage
 from services.delivery.channels.harmony.responses import HarmonyAnswer
@@ -32,7 +32,7 @@ class HarmonyService:
 
     channel: "Channel.ValueType" = Channel.CHANNEL_HARMONY
     title = "HarmonyOS"
-    limits = Limits()
+    limits = AppLimits()
     no_credentials = _NO_ACCOUNT
     apps_stopped: Gauge = CHANNEL_STOPPED.labels("harmony")
 

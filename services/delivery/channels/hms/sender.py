@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from services.delivery.channels.access_tokens import AccessTokens, TokenOwner, TokenResponse
 from services.delivery.channels.hms.responses import HmsAnswer, parse_answer
 from services.delivery.channels.http1 import Http1Server
-from services.delivery.channels.huawei.batches import MAX_ANSWER_BYTES, BatchSender, Call
+from services.delivery.channels.huawei.batches import MAX_ANSWER_BYTES, BatchSender, HuaweiCall
 from services.delivery.channels.shared_senders import SharedSenders
 from services.domain.channel_credentials.hms import HUAWEI_TOKEN_URL, HUAWEI_URL, HmsCredentials
 from services.errors import UnavailableError
@@ -31,7 +31,7 @@ def send_path(credentials: HmsCredentials) -> str:
     return f"/v1/{quote(credentials.client_id, safe='')}/messages:send"
 
 
-class SenderPool:
+class HmsSenderPool:
     """Makes and shares the senders of credentials; all go to the same two servers."""
 
     def __init__(self, endpoint: HmsEndpoint, clock: Clock) -> None:
@@ -58,7 +58,7 @@ class SenderPool:
             )
         server, token_server = self._servers
         tokens = client_tokens(credentials, token_server, urlsplit(endpoint.token_url).path, clock)
-        return BatchSender(Call("hms", send_path(credentials), HmsAnswer, parse_answer), server, tokens, clock)
+        return BatchSender(HuaweiCall("hms", send_path(credentials), HmsAnswer, parse_answer), server, tokens, clock)
 
 
 def client_tokens(credentials: HmsCredentials, server: Http1Server, path: str, clock: Clock) -> AccessTokens:

@@ -7,11 +7,11 @@ from prometheus_client import Gauge
 from protos.delivery.v1.delivery_pb2 import CheckChannelResponse
 from protos.push.v1.push_pb2 import AndroidStyle, ChannelOptions, Message
 from protos.registry.v1.apps_pb2 import App, Channel
-from services.delivery.channels import AddressRemoval, Encoded, Limits, Reaction, Recipient, RetryHistory
+from services.delivery.channels import AddressRemoval, AppLimits, Encoded, Reaction, Recipient, RetryHistory
 from services.delivery.channels.addresses import cleared_address
 from services.delivery.channels.hms.request import HmsMessage
 from services.delivery.channels.hms.responses import HmsAnswer
-from services.delivery.channels.hms.sender import SenderPool
+from services.delivery.channels.hms.sender import HmsSenderPool
 from services.delivery.channels.huawei.answers import ACCEPTED, ALL_INVALID, PLAIN, SOME_REFUSED, react
 from services.delivery.channels.huawei.batches import BatchRequest, VariantSender
 from services.delivery.state.pushes import StartedPush
@@ -32,20 +32,20 @@ class HmsService:
 
     channel: "Channel.ValueType" = Channel.CHANNEL_HMS
     title = "HMS"
-    limits = Limits()
+    limits = AppLimits()
     no_credentials = _NO_CREDENTIALS
     apps_stopped: Gauge = CHANNEL_STOPPED.labels("hms")
 
     def __init__(
         self,
-        open_senders: Callable[[], SenderPool],
+        open_senders: Callable[[], HmsSenderPool],
         credentials_of: Callable[[App], HmsCredentials | None],
         clock: Clock,
     ) -> None:
         self._open_senders = open_senders
         self._credentials_of = credentials_of
         self._clock = clock
-        self._senders: SenderPool | None = None
+        self._senders: HmsSenderPool | None = None
 
     def open(self, is_in_use: Callable[[str], bool]) -> None:
         self._senders = self._open_senders()

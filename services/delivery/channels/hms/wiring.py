@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from services.delivery.channels import ServedChannel
-from services.delivery.channels.hms.sender import HmsEndpoint, SenderPool
+from services.delivery.channels.hms.sender import HmsEndpoint, HmsSenderPool
 from services.delivery.channels.hms.service import HmsCheck, HmsService
 from services.delivery.settings import DeliverySettings
 from services.domain.channel_credentials.hms import open_hms
@@ -18,7 +18,7 @@ def hms(settings: DeliverySettings, context: RoleContext) -> ServedChannel:
     simulator = None if settings.hms_url else HmsSimulator(clock)
     credentials_of = CredentialsCache(open_hms, context.keys)
     service = HmsService(
-        lambda: SenderPool(_endpoint(settings, simulator), clock),
+        lambda: HmsSenderPool(_endpoint(settings, simulator), clock),
         simulated_clients(simulator, credentials_of) if simulator else credentials_of,
         clock,
     )

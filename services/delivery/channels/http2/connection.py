@@ -25,9 +25,9 @@ from services.delivery.channels.http2.frames import (
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
-    Code,
     Event,
     GoAwayReceived,
+    Http2Code,
     Http2Frame,
     Http2FrameReader,
     ProtocolError,
@@ -52,7 +52,7 @@ MAX_BODY_BYTES = 16_384
 class StreamError(Exception):
     """The server broke the protocol on one stream; only the stream is reset (RFC 9113, section 5.4.2)."""
 
-    def __init__(self, code: Code, text: str) -> None:
+    def __init__(self, code: Http2Code, text: str) -> None:
         super().__init__(text)
         self.code = code
 
@@ -71,16 +71,16 @@ class Stream:
         """Take over a header block: informational, the response's, or trailers."""
         if self.status:
             if status is not None or not end_stream:
-                raise StreamError(Code.PROTOCOL_ERROR, "headers within a body")
+                raise StreamError(Http2Code.PROTOCOL_ERROR, "headers within a body")
         elif status is None or not _is_valid(status, end_stream):
-            raise StreamError(Code.PROTOCOL_ERROR, "headers without a valid status")
+            raise StreamError(Http2Code.PROTOCOL_ERROR, "headers without a valid status")
         elif status >= 200:
             self.status, self.retry_after = status, retry_after
 
     def receive_data(self, data: bytes) -> bool:
         """Append to the body; returns True if it is longer than MAX_BODY_BYTES, so that the rest is not needed."""
         if not self.status:
-            raise StreamError(Code.PROTOCOL_ERROR, "a body without headers")
+            raise StreamError(Http2Code.PROTOCOL_ERROR, "a body without headers")
         self.body += data
         return len(self.body) > MAX_BODY_BYTES
 
@@ -137,7 +137,7 @@ class SendFlow:
         for stream in streams:
             stream.send_window += change
             if stream.send_window > MAX_WINDOW:
-                raise ProtocolError(Code.FLOW_CONTROL_ERROR, "initial window size overflows a stream window")
+                raise ProtocolError(Http2Code.FLOW_CONTROL_ERROR, "initial window size overflows a stream window")
 
     def resume(self) -> None:
         """Write what the windows allow now, the oldest request first."""
@@ -172,8 +172,8 @@ class ReceiveWindow:
         return increment
 
 
-def _window_error(increment: int) -> Code:
-    return Code.FLOW_CONTROL_ERROR if increment else Code.PROTOCOL_ERROR
+def _window_error(increment: int) -> Http2Code:
+    return Http2Code.FLOW_CONTROL_ERROR if increment else Http2Code.PROTOCOL_ERROR
 
 
 _MAX_STREAM_ID = 2**31 - 1
@@ -246,13 +246,13 @@ class ClientConnection:
     def cancel(self, stream: int) -> None:
         """Reset a stream; its response is ignored."""
         if self._forget(stream):
-            self.out += rst_stream_frame(stream, Code.CANCEL)
+            self.out += rst_stream_frame(stream, Http2Code.CANCEL)
 
     def ping(self) -> None:
         self._unanswered_pings += 1
         self.out += frame(PING, 0, 0, _PING_PAYLOAD)
 
-    def send_goaway(self, code: Code = Code.NO_ERROR) -> None:
+    def send_goaway(self, code: Http2Code = Http2Code.NO_ERROR) -> None:
         self.out += goaway_frame(code)
 
     # --- frames from the server
@@ -272,7 +272,7 @@ class ClientConnection:
 
     def _check_preface(self, received: Http2Frame) -> None:
         if not self._has_settings and (received.kind != SETTINGS or received.flags & ACK):
-            raise ProtocolError(Code.PROTOCOL_ERROR, "the server's first frame is not SETTINGS")
+            raise ProtocolError(Http2Code.PROTOCOL_ERROR, "the server's first frame is not SETTINGS")
 
     def _handle(self, handler: Callable[[Http2Frame], None], received: Http2Frame) -> None:
         try:
@@ -292,14 +292,14 @@ class ClientConnection:
         if received.flags & END_STREAM:
             self._complete(received.stream, stream)
         elif is_too_long:
-            self.out += rst_stream_frame(received.stream, Code.CANCEL)
+            self.out += rst_stream_frame(received.stream, Http2Code.CANCEL)
             self._complete(received.stream, stream)
 
     def _on_headers(self, received: Http2Frame) -> None:
         try:
             status, retry_after = self._heads.head(received.payload)
         except HeaderError as error:
-            raise ProtocolError(Code.COMPRESSION_ERROR, str(error)) from error
+            raise ProtocolError(Http2Code.COMPRESSION_ERROR, str(error)) from error
         stream = self._stream_of(received)
         if stream is None:
             return
@@ -312,13 +312,13 @@ class ClientConnection:
         code = int.from_bytes(received.payload, "big")
         if self._stream_of(received) is not None:
             self._forget(received.stream)
-            processed = code != Code.REFUSED_STREAM
+            processed = code != Http2Code.REFUSED_STREAM
             self._events.append(RequestFailed(received.stream, f"reset: {_name(code)}", processed))
 
     def _on_settings(self, received: Http2Frame) -> None:
         if received.flags & ACK:
             if received.payload:
-                raise ProtocolError(Code.FRAME_SIZE_ERROR, "an acknowledgement of settings with a payload")
+                raise ProtocolError(Http2Code.FRAME_SIZE_ERROR, "an acknowledgement of settings with a payload")
             return
         if not self._has_settings:
             # RFC 9113, section 6.5.2: without MAX_CONCURRENT_STREAMS there is no limit.
@@ -339,7 +339,7 @@ class ClientConnection:
 
     def _on_goaway(self, received: Http2Frame) -> None:
         if len(received.payload) < 8:
-            raise ProtocolError(Code.FRAME_SIZE_ERROR, "a truncated GOAWAY")
+            raise ProtocolError(Http2Code.FRAME_SIZE_ERROR, "a truncated GOAWAY")
         last = int.from_bytes(received.payload[:4], "big") & MAX_WINDOW
         code = int.from_bytes(received.payload[4:8], "big")
         self.goaway = True
@@ -361,12 +361,12 @@ class ClientConnection:
     def _stream_of(self, received: Http2Frame) -> Stream | None:
         """The frame's stream, or None if it is closed. ProtocolError: it was never opened."""
         if received.stream >= self._next_id or received.stream % 2 == 0:
-            raise ProtocolError(Code.PROTOCOL_ERROR, f"stream {received.stream} was never opened")
+            raise ProtocolError(Http2Code.PROTOCOL_ERROR, f"stream {received.stream} was never opened")
         return self._streams.get(received.stream)
 
     def _complete(self, number: int, stream: Stream) -> None:
         if stream.unsent:  # the response came before the request was written
-            self.out += rst_stream_frame(number, Code.NO_ERROR)
+            self.out += rst_stream_frame(number, Http2Code.NO_ERROR)
         self._forget(number)
         self._events.append(Response(number, stream.status, bytes(stream.body[:MAX_BODY_BYTES]), stream.retry_after))
 
@@ -376,4 +376,4 @@ class ClientConnection:
 
 
 def _name(code: int) -> str:
-    return Code(code).name if code in Code._value2member_map_ else f"error {code}"
+    return Http2Code(code).name if code in Http2Code._value2member_map_ else f"error {code}"

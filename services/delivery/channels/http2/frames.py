@@ -25,7 +25,7 @@ _STREAM_FRAMES = frozenset((DATA, HEADERS, PRIORITY, RST_STREAM, PUSH_PROMISE, C
 _CONNECTION_FRAMES = frozenset((SETTINGS, PING, GOAWAY))
 
 
-class Code(IntEnum):
+class Http2Code(IntEnum):
     """Error codes (RFC 9113, section 7)."""
 
     NO_ERROR = 0
@@ -42,7 +42,7 @@ class Code(IntEnum):
 class ProtocolError(Exception):
     """The server broke the protocol; the connection must be closed (RFC 9113, section 5.4.1)."""
 
-    def __init__(self, code: Code, text: str) -> None:
+    def __init__(self, code: Http2Code, text: str) -> None:
         super().__init__(text)
         self.code = code
 
@@ -77,7 +77,7 @@ class Http2FrameReader:
                 high, low, kind, flags, stream = _FRAME_HEADER.unpack_from(buffer, at)
                 length = high << 8 | low
                 if length > MAX_FRAME_BYTES:
-                    raise ProtocolError(Code.FRAME_SIZE_ERROR, f"a frame of {length} bytes")
+                    raise ProtocolError(Http2Code.FRAME_SIZE_ERROR, f"a frame of {length} bytes")
                 if len(buffer) - at < 9 + length:
                     break
                 payload = bytes(buffer[at + 9 : at + 9 + length])
@@ -90,17 +90,17 @@ class Http2FrameReader:
     def _parsed(self, kind: int, flags: int, stream: int, payload: bytes) -> Http2Frame | None:
         """The frame, or None for incomplete headers and for frames of unknown kind, which are ignored."""
         if (self._block is not None) != (kind == CONTINUATION):
-            raise ProtocolError(Code.PROTOCOL_ERROR, "a header block is interrupted")
+            raise ProtocolError(Http2Code.PROTOCOL_ERROR, "a header block is interrupted")
         _check_stream(kind, stream)
         length = len(payload)
         if length != _FIXED_LENGTHS.get(kind, length):
-            raise ProtocolError(Code.FRAME_SIZE_ERROR, f"a frame of kind {kind} with {length} bytes")
+            raise ProtocolError(Http2Code.FRAME_SIZE_ERROR, f"a frame of kind {kind} with {length} bytes")
         if kind in (HEADERS, CONTINUATION):
             return self._headers(kind, flags, stream, payload)
         if kind == DATA and flags & PADDED:
             payload = _unpadded(payload)
         elif kind == PUSH_PROMISE:
-            raise ProtocolError(Code.PROTOCOL_ERROR, "a PUSH_PROMISE, although server push is disabled")
+            raise ProtocolError(Http2Code.PROTOCOL_ERROR, "a PUSH_PROMISE, although server push is disabled")
         return Http2Frame(kind, flags, stream, payload, length) if kind <= WINDOW_UPDATE else None
 
     def _headers(self, kind: int, flags: int, stream: int, payload: bytes) -> Http2Frame | None:
@@ -108,7 +108,7 @@ class Http2FrameReader:
             payload = _unpadded(payload) if flags & PADDED else payload
             if flags & HAS_PRIORITY:
                 if len(payload) < _PRIORITY_BYTES:
-                    raise ProtocolError(Code.FRAME_SIZE_ERROR, "a truncated priority")
+                    raise ProtocolError(Http2Code.FRAME_SIZE_ERROR, "a truncated priority")
                 payload = payload[_PRIORITY_BYTES:]
             if flags & END_HEADERS:
                 return Http2Frame(HEADERS, flags, stream, payload, len(payload))
@@ -117,9 +117,9 @@ class Http2FrameReader:
         first_flags, first_stream, block = self._block
         block += payload
         if stream != first_stream:
-            raise ProtocolError(Code.PROTOCOL_ERROR, "a header block is interrupted")
+            raise ProtocolError(Http2Code.PROTOCOL_ERROR, "a header block is interrupted")
         if len(block) > MAX_BLOCK_BYTES:
-            raise ProtocolError(Code.ENHANCE_YOUR_CALM, "a header block of more than 64 KiB")
+            raise ProtocolError(Http2Code.ENHANCE_YOUR_CALM, "a header block of more than 64 KiB")
         if not flags & END_HEADERS or kind == HEADERS:
             return None
         self._block = None
@@ -161,12 +161,12 @@ def header_frames(stream: int, block: bytes, end_stream: bool) -> bytes:
 
 def _check_stream(kind: int, stream: int) -> None:
     if (kind in _STREAM_FRAMES and stream == 0) or (kind in _CONNECTION_FRAMES and stream != 0):
-        raise ProtocolError(Code.PROTOCOL_ERROR, f"a frame of kind {kind} on stream {stream}")
+        raise ProtocolError(Http2Code.PROTOCOL_ERROR, f"a frame of kind {kind} on stream {stream}")
 
 
 def _unpadded(payload: bytes) -> bytes:
     if not payload or payload[0] >= len(payload):
-        raise ProtocolError(Code.PROTOCOL_ERROR, "padding longer than its frame")
+        raise ProtocolError(Http2Code.PROTOCOL_ERROR, "padding longer than its frame")
     return payload[1 : len(payload) - payload[0]]
 
 
@@ -186,7 +186,7 @@ _MAX_FRAME_SIZE = (1 << 24) - 1
 def parse_settings(payload: bytes) -> Iterator[tuple[int, int]]:
     """Yield (identifier, value) in order. ProtocolError: the payload or a value is not one a server may send."""
     if len(payload) % _ENTRY_BYTES:
-        raise ProtocolError(Code.FRAME_SIZE_ERROR, "truncated settings")
+        raise ProtocolError(Http2Code.FRAME_SIZE_ERROR, "truncated settings")
     for at in range(0, len(payload), _ENTRY_BYTES):
         identifier = int.from_bytes(payload[at : at + 2], "big")
         value = int.from_bytes(payload[at + 2 : at + _ENTRY_BYTES], "big")
@@ -196,11 +196,11 @@ def parse_settings(payload: bytes) -> Iterator[tuple[int, int]]:
 
 def _check(identifier: int, value: int) -> None:
     if identifier == ENABLE_PUSH and value != 0:
-        raise ProtocolError(Code.PROTOCOL_ERROR, "a server must not enable server push")
+        raise ProtocolError(Http2Code.PROTOCOL_ERROR, "a server must not enable server push")
     if identifier == INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
-        raise ProtocolError(Code.FLOW_CONTROL_ERROR, "initial window size out of range")
+        raise ProtocolError(Http2Code.FLOW_CONTROL_ERROR, "initial window size out of range")
     if identifier == MAX_FRAME_SIZE and not MAX_FRAME_BYTES <= value <= _MAX_FRAME_SIZE:
-        raise ProtocolError(Code.PROTOCOL_ERROR, "maximum frame size out of range")
+        raise ProtocolError(Http2Code.PROTOCOL_ERROR, "maximum frame size out of range")
 
 
 # Events that a connection reports to its owner about the requests on it.

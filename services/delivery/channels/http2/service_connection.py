@@ -8,9 +8,9 @@ from typing import Generic, NamedTuple, Protocol, cast
 from services.delivery.channels import Answer, PendingRequest, Request
 from services.delivery.channels.http2.connection import ClientConnection
 from services.delivery.channels.http2.frames import (
-    Code,
     Event,
     GoAwayReceived,
+    Http2Code,
     ProtocolError,
     RequestFailed,
     Response,
@@ -322,6 +322,6 @@ class ServiceConnection(asyncio.Protocol, Generic[Request, Answer]):
         if abort:
             self._transport.abort()
         elif not self._transport.is_closing():
-            self._http.send_goaway(Code.NO_ERROR)
+            self._http.send_goaway(Http2Code.NO_ERROR)
             self._flush()
             self._transport.close()

@@ -66,7 +66,7 @@ class AnswerAction(Enum):
     """It is unknown whether Huawei accepted the message: retry with the same tag."""
 
 
-class Code(NamedTuple):
+class HuaweiCode(NamedTuple):
     """The meaning of a result code. `words`: for people, short, and nothing of a request."""
 
     action: AnswerAction
@@ -102,7 +102,7 @@ class AnswerTable(NamedTuple):
     status. `alarm`, `credentials_refused`: what people are told of refusals, and of refused credentials.
     """
 
-    codes: Mapping[str, Code]
+    codes: Mapping[str, HuaweiCode]
     by_beginning: Mapping[str, AnswerAction]
     alarm: str
     credentials_refused: str

@@ -61,7 +61,7 @@ class BatchRequest(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[Answer]):
+class HuaweiCall(Generic[Answer]):
     """The call of one generation, with one set of credentials. `channel`: its name in metrics.
 
     `answer` makes an answer of our own, from a status and a code or a `why`; `read` reads one of Huawei's, from the
@@ -88,7 +88,7 @@ class BatchSender(Generic[Answer]):
     are shown by another way, or end, are not sent afterwards. Without an access token they are answered, and not sent.
     """
 
-    def __init__(self, call: Call[Answer], server: Http1Server, tokens: AccessTokens, clock: Clock) -> None:
+    def __init__(self, call: HuaweiCall[Answer], server: Http1Server, tokens: AccessTokens, clock: Clock) -> None:
         self._call = call
         self._server = server
         self._tokens = tokens

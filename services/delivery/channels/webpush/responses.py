@@ -48,7 +48,7 @@ class WebPushAnswer:
         return self.status == UNKNOWN
 
 
-class AnswerAction(Enum):
+class WebPushAction(Enum):
     """The consequence of an answer.
 
     The message keeps its topic, so a repetition replaces the message that the service has stored.
@@ -79,21 +79,21 @@ class AnswerAction(Enum):
     """It is unknown whether the service accepted the message."""
 
 
-class Handling(NamedTuple):
+class WebPushHandling(NamedTuple):
     """The action after an answer. `alarm`: an operator has to act."""
 
-    action: AnswerAction
+    action: WebPushAction
     alarm: bool = False
 
 
-_INVALID = Handling(AnswerAction.FAIL, alarm=True)
-_ENDED = Handling(AnswerAction.REMOVE)
-_REFUSED_TOKEN = Handling(AnswerAction.RENEW_TOKEN)
-_TOO_MANY = Handling(AnswerAction.DELAY)
-_NOT_NOW = Handling(AnswerAction.RETRY)
-_UNKNOWN = Handling(AnswerAction.REPEAT)
+_INVALID = WebPushHandling(WebPushAction.FAIL, alarm=True)
+_ENDED = WebPushHandling(WebPushAction.REMOVE)
+_REFUSED_TOKEN = WebPushHandling(WebPushAction.RENEW_TOKEN)
+_TOO_MANY = WebPushHandling(WebPushAction.DELAY)
+_NOT_NOW = WebPushHandling(WebPushAction.RETRY)
+_UNKNOWN = WebPushHandling(WebPushAction.REPEAT)
 
-HANDLINGS: dict[tuple[int, str], Handling] = {
+HANDLINGS: dict[tuple[int, str], WebPushHandling] = {
     (400, "UnauthorizedRegistration"): _ENDED,  # Chrome's: subscribed with another key
     (400, "errno 101"): _INVALID,  # Mozilla's: no encryption headers
     (400, "errno 108"): _INVALID,  # router type
@@ -108,7 +108,7 @@ HANDLINGS: dict[tuple[int, str], Handling] = {
     (410, "errno 103"): _ENDED,
     (410, "errno 105"): _ENDED,
     (410, "errno 106"): _ENDED,
-    (413, "errno 104"): Handling(AnswerAction.SHORTEN),
+    (413, "errno 104"): WebPushHandling(WebPushAction.SHORTEN),
     (429, "code 42901"): _TOO_MANY,  # ntfy's
     (503, "errno 201"): _NOT_NOW,
     (503, "errno 202"): _NOT_NOW,
@@ -118,13 +118,13 @@ HANDLINGS: dict[tuple[int, str], Handling] = {
 }
 """Documented answers; any other is handled by its status."""
 
-_BY_STATUS: Mapping[int, Handling] = {
+_BY_STATUS: Mapping[int, WebPushHandling] = {
     401: _REFUSED_TOKEN,
     403: _REFUSED_TOKEN,
     404: _ENDED,
     408: _UNKNOWN,
     410: _ENDED,
-    413: Handling(AnswerAction.SHORTEN),
+    413: WebPushHandling(WebPushAction.SHORTEN),
     425: _NOT_NOW,
     429: _TOO_MANY,
     500: _UNKNOWN,
@@ -133,10 +133,10 @@ _BY_STATUS: Mapping[int, Handling] = {
     504: _UNKNOWN,
     507: _NOT_NOW,
 }
-_ACCEPTED = Handling(AnswerAction.ACCEPT)
+_ACCEPTED = WebPushHandling(WebPushAction.ACCEPT)
 
 
-def handling_of(answer: WebPushAnswer) -> Handling:
+def handling_of(answer: WebPushAnswer) -> WebPushHandling:
     """Return how to handle an answer; a redirection is an error, because it is not followed."""
     if 200 <= answer.status < 300:
         return _ACCEPTED
@@ -165,24 +165,24 @@ def react(answer: WebPushAnswer, history: RetryHistory, judge: Callable[[], Reac
     handling = handling_of(answer)
     alarm = (_ALARM_ENDPOINT if answer.status == LOCAL else _ALARM) if handling.alarm else ""
     match handling.action:
-        case AnswerAction.ACCEPT:
+        case WebPushAction.ACCEPT:
             return Reaction(RecordSent(), CircuitChange.CLOSE)
-        case AnswerAction.FAIL:
+        case WebPushAction.FAIL:
             return Reaction(RecordFailed(), alarm=alarm)
-        case AnswerAction.REMOVE:
+        case WebPushAction.REMOVE:
             return Reaction(RemoveAddress())
-        case AnswerAction.SHORTEN if SMALL not in history.variants:
+        case WebPushAction.SHORTEN if SMALL not in history.variants:
             return Reaction(ResendOnce(SMALL))
-        case AnswerAction.SHORTEN:
+        case WebPushAction.SHORTEN:
             return Reaction(RecordFailed())
-        case AnswerAction.RENEW_TOKEN if RENEWED not in history.variants:
+        case WebPushAction.RENEW_TOKEN if RENEWED not in history.variants:
             return Reaction(ResendOnce(RENEWED))
-        case AnswerAction.RENEW_TOKEN:
+        case WebPushAction.RENEW_TOKEN:
             return judge()
-        case AnswerAction.DELAY:
+        case WebPushAction.DELAY:
             return Reaction(DelayDevice(answer.retry_after_ms))
-        case AnswerAction.RETRY | AnswerAction.REPEAT:
-            return Reaction(RetryLater(answer.retry_after_ms, is_unknown=handling.action is AnswerAction.REPEAT))
+        case WebPushAction.RETRY | WebPushAction.REPEAT:
+            return Reaction(RetryLater(answer.retry_after_ms, is_unknown=handling.action is WebPushAction.REPEAT))
         case _:
             assert_never(handling.action)
 

@@ -1,6 +1,6 @@
 """Sends requests to push services by HTTP/1.1, which all of them speak, over connections that apps take turns with.
 
-`PushServices` ─▶ `_Origin`, one for each scheme, host and port ─▶ `HttpConnection`, for one request at a time
+`PushServices` ─▶ `_Origin`, one for each scheme, host and port ─▶ `HttpClientConnection`, for one request at a time
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from services.domain.endpoint_connections import Connector
 from services.domain.push_endpoints import AllowedHosts, Endpoint, EndpointRefusedError, parse_endpoint
 from services.errors import UnavailableError
 from services.net.fairness import FairSemaphore
-from services.net.http.client import HttpConnection, IdleConnections, NoAnswerError
+from services.net.http.client import HttpClientConnection, IdleConnections, NoAnswerError
 from services.process import background
 from services.process.clock import Clock
 from services.process.metrics import CHANNEL_ANSWERS
@@ -165,7 +165,7 @@ class PushServices:
         written: Callable[[Endpoint], bytes],
     ) -> WebPushAnswer:
         try:
-            connection = origin.idle.take() or (await self._connector.connect(endpoint, hosts, HttpConnection))[1]
+            connection = origin.idle.take() or (await self._connector.connect(endpoint, hosts, HttpClientConnection))[1]
         except EndpointRefusedError:
             return WebPushAnswer(LOCAL, ENDPOINT_REFUSED)
         except UnavailableError:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from prometheus_client import Gauge
 
 from protos.registry.v1.apps_pb2 import App, Channel
-from services.delivery.channels import AddressRemoval, Encoded, Limits, Reaction, Recipient, RetryHistory
+from services.delivery.channels import AddressRemoval, AppLimits, Encoded, Reaction, Recipient, RetryHistory
 from services.delivery.channels.addresses import cleared_address
 from services.delivery.channels.webpush.encryption import Subscription
 from services.delivery.channels.webpush.request import SMALL_BODY_BYTES, WebPushRequest, urgency, web_push_text
@@ -26,7 +26,7 @@ class WebPushService:
 
     channel: "Channel.ValueType" = Channel.CHANNEL_WEBPUSH
     title = "Web Push"
-    limits = Limits(server_window=500, waiting_claims=20_000)
+    limits = AppLimits(server_window=500, waiting_claims=20_000)
     no_credentials = "the app has no Web Push key; make one: carillon app set APPKEY --webpush new"
     apps_stopped: Gauge = CHANNEL_STOPPED.labels("webpush")
 

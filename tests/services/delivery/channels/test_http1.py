@@ -13,7 +13,7 @@ from services.net.http.client import NoAnswerError
 from services.process.clock import ManualClock
 from services.process.metrics import CHANNEL_UNREACHABLE
 from services.push_simulator.certificates import SelfSigned
-from services.push_simulator.http1 import CUT, Http1Connection, Reply
+from services.push_simulator.http1 import CUT, Http1Connection, SimulatorReply
 from testkit.waiting import until_holds
 
 
@@ -31,12 +31,12 @@ class EchoServer:
         self.opened += 1
         return Http1Connection(self)
 
-    def reply_to(self, fields: list[tuple[str, str]], body: bytes) -> Reply:
+    def reply_to(self, fields: list[tuple[str, str]], body: bytes) -> SimulatorReply:
         headers = dict(fields)
         self.seen.append(headers)
         if headers[":path"] == "/long":
-            return Reply(200, [], b"x" * 1_000_000)
-        return Reply(200, [], body, CUT if headers[":path"] == "/cut" else "")
+            return SimulatorReply(200, [], b"x" * 1_000_000)
+        return SimulatorReply(200, [], body, CUT if headers[":path"] == "/cut" else "")
 
 
 @contextlib.asynccontextmanager

@@ -23,12 +23,12 @@ from protos.registry.v1.registry_pb2 import (
 )
 from services.delivery.channels import (
     AddressRemoval,
+    AppLimits,
     CircuitChange,
     ClaimAnswer,
     ClaimedMessage,
     DelayDevice,
     Encoded,
-    Limits,
     PendingRequest,
     Reaction,
     Recipient,
@@ -88,7 +88,7 @@ class Toy:
 
     channel: "Channel.ValueType" = Channel.CHANNEL_APNS
     title = "Toy"
-    limits = Limits(window=WINDOW)
+    limits = AppLimits(window=WINDOW)
     no_credentials = "set the toy's key"
 
     def __init__(self) -> None:
@@ -386,7 +386,7 @@ async def test_an_unanswered_request_is_told_at_once_and_repeated_until_the_push
 
 
 async def test_a_recalled_message_is_not_requested_again_and_takes_no_memory(web: Harness) -> None:
-    web.toy.limits = Limits(window=WINDOW, delayed_messages=4)
+    web.toy.limits = AppLimits(window=WINDOW, delayed_messages=4)
     await web.hand_over(0)
     web.not_wanted.add(0)  # recalled as soon as it is refused
     await web.answer("busy")
@@ -429,7 +429,7 @@ async def test_claimed_messages_that_were_recalled_before_a_request_do_not_add_u
 def with_slow_server(web: Harness) -> None:
     """Give devices 0 to 49 a server that may hold 2 messages of the 4 of the window."""
     web.toy.slow = {f"https://{number}" for number in range(50)}
-    web.toy.limits = Limits(window=4, server_window=2, waiting_claims=10)
+    web.toy.limits = AppLimits(window=4, server_window=2, waiting_claims=10)
 
 
 def requested(web: Harness) -> list[int]:

@@ -9,7 +9,7 @@ import numpy
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, OutcomeKind
 from protos.push.v1.push_pb2 import IMPORTANCE_HIGH, SendPush
 from protos.registry.v1.apps_pb2 import ROUTE_OWN, ROUTE_VENDOR
-from services.delivery.channels import ClaimAnswer, ClaimedMessage, Claims
+from services.delivery.channels import ClaimAnswer, ClaimedMessage, MessageClaims
 from services.domain.recorded_reasons import FixedReason
 from services.domain.topics import DELIVERIES, PUSHES, decode
 from services.log.port import Record
@@ -109,7 +109,7 @@ class Rules:
         if send.channel.importance != IMPORTANCE_HIGH and now_ms < world.left_ms.get(device, 0) + GRACE_MS:
             self.broken(f"{msgid} claimed for {device} within the grace")
 
-    def gives(self, owner: "Owner", message: ClaimedMessage, claims: Claims) -> None:
+    def gives(self, owner: "Owner", message: ClaimedMessage, claims: MessageClaims) -> None:
         """Delivery gives a claimed message to the sender of its channel."""
         phone = self._world.phones[NumberedDevice(message.partition, message.number)]
         is_connected = phone.connection and phone.stream is owner.stream

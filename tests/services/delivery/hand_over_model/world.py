@@ -29,14 +29,14 @@ from protos.push.v1.push_pb2 import (
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, ROUTE_AUTO, ROUTE_OWN, ROUTE_VENDOR, Route
 from protos.runtime.v1.log_pb2 import Meta
 from services.delivery import decide
-from services.delivery.channels import ClaimAnswer, ClaimedMessage, Claims
+from services.delivery.channels import ClaimAnswer, ClaimedMessage, MessageClaims
 from services.delivery.channels.sockets.fanout import Fanout
 from services.delivery.channels.sockets.gateway_stream import GatewayStream
 from services.delivery.channels.sockets.presence import Presence
 from services.delivery.channels.sockets.reports import ReportIntake
 from services.delivery.due_hand_overs import DueHandOvers
 from services.delivery.event_writer import EventWriter, new_facts
-from services.delivery.handing_over import HandOvers
+from services.delivery.handing_over import HandOverService
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state import serialization
 from services.delivery.state.audience_parts import AppPartition, DeviceAddress
@@ -109,7 +109,7 @@ class Request(NamedTuple):
 
     owner: "Owner"
     message: ClaimedMessage
-    claims: Claims
+    claims: MessageClaims
 
 
 class Vendors:
@@ -140,7 +140,7 @@ class Vendors:
     def window(self, appkey: str, channel: int) -> int:
         return self.world.window
 
-    def send(self, messages: Sequence[ClaimedMessage], claims: Claims) -> None:
+    def send(self, messages: Sequence[ClaimedMessage], claims: MessageClaims) -> None:
         for message in messages:
             self.world.rules.gives(self.owner, message, claims)
         self.queue += [Request(self.owner, message, claims) for message in messages]
@@ -210,7 +210,7 @@ class Owner:
         )
         apps: Any = SimpleNamespace(is_paused=lambda _: world.is_paused)
         self.fanout = Fanout(self.state, self.presence, self.recorder, apps, world.clock, 1, self.due)
-        self.hand_overs = HandOvers(self.state, self.due, self.fanout, self.recorder, self.vendors, world.clock)
+        self.hand_overs = HandOverService(self.state, self.due, self.fanout, self.recorder, self.vendors, world.clock)
         self.intake = ReportIntake(self.state, self.fanout, self.recorder, lambda: restored_offset)
         self.stream = Stream(self)
         self.step: asyncio.Task[bool] | None = None

@@ -3,14 +3,14 @@
 from pyroaring import BitMap
 
 from protos.push.v1.push_pb2 import Audience, Everyone, SendPush
-from services.delivery.state.pushes import PushSource, RequestedPush
+from services.delivery.state.pushes import PushSource, UnstartedPush
 from services.delivery.waiting_pushes import AppQueue, WaitingPush
 from testkit.delivery.records import APP, START_MS
 
 
 def waiting_push(offset: int, *, is_held_up: bool) -> WaitingPush:
     send = SendPush(msgid=1000 + offset, appkey=APP, audience=Audience(everyone=Everyone()))
-    waiting = WaitingPush.of(RequestedPush(send, offset, START_MS, PushSource.FRONT_END, {0, 1}))
+    waiting = WaitingPush.of(UnstartedPush(send, offset, START_MS, PushSource.FRONT_END, {0, 1}))
     waiting.is_held_up = is_held_up
     return waiting
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from services.gateway.websocket.frames import Frame
-from services.gateway.websocket.protocol import Endpoint, Listener, WebSocketProtocol
+from services.gateway.websocket.protocol import Listener, WebSocketProtocol, WebSocketSettings
 from testkit.gateway.answering_listener import AnsweringListener
 from testkit.gateway.websocket import BOUND_S, TEXT, UPGRADE, RawClient, frame
 
@@ -17,7 +17,7 @@ class Server:
     """WebSockets on a real socket; `ended` has an entry for each socket that has closed."""
 
     def __init__(self, new_listener: Callable[[], Listener], upgrade_s: float) -> None:
-        self._endpoint = Endpoint(PATH, SUBPROTOCOL, MAX_BYTES, upgrade_s)
+        self._endpoint = WebSocketSettings(PATH, SUBPROTOCOL, MAX_BYTES, upgrade_s)
         self._new_listener = new_listener
         self.ended: asyncio.Queue[None] = asyncio.Queue()
         self.port = 0

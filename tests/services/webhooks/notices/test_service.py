@@ -29,7 +29,7 @@ from services.process.clock import ManualClock
 from services.webhooks.notices.mail_server import MailServer
 from services.webhooks.notices.mails import Surroundings
 from services.webhooks.notices.service import GIVEN_UP_MS, MAX_DELAY_MS, NoticeService
-from services.webhooks.notices.smtp import Refusal, SmtpTransport
+from services.webhooks.notices.smtp import MailRefusal, SmtpTransport
 from services.webhooks.notices.store import NoticeStore
 from testkit.mail_receiver import MailReceiver, mail_receiver
 from testkit.services import running_services
@@ -295,7 +295,7 @@ class DeafTransport:
         self.is_sending = False
         self.has_lost_one = False
 
-    async def send(self, mails: Sequence[tuple[str, EmailMessage]]) -> AsyncGenerator[Refusal | None, None]:
+    async def send(self, mails: Sequence[tuple[str, EmailMessage]]) -> AsyncGenerator[MailRefusal | None, None]:
         self.is_sending = True
         try:
             await asyncio.Event().wait()

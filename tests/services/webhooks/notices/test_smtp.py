@@ -9,7 +9,7 @@ import pytest
 
 from services.domain.settings import SettingsError
 from services.webhooks.notices.mail_server import MailServer, mail_server
-from services.webhooks.notices.smtp import AwayError, Refusal, SmtpTransport
+from services.webhooks.notices.smtp import AwayError, MailRefusal, SmtpTransport
 from services.webhooks.settings import WebhooksSettings
 from testkit.certificates import Authority
 from testkit.mail_receiver import PASSWORD, USER, MailReceiver
@@ -48,7 +48,7 @@ def message(address: str) -> EmailMessage:
     return made
 
 
-async def outcomes(transport: SmtpTransport, *addresses: str) -> list[Refusal | None]:
+async def outcomes(transport: SmtpTransport, *addresses: str) -> list[MailRefusal | None]:
     return [each async for each in transport.send([(address, message(address)) for address in addresses])]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.registry_pb2 import GetAppRequest
-from services.delivery.channels import FIRST_BACKOFF_MS, Limits
+from services.delivery.channels import FIRST_BACKOFF_MS, AppLimits
 from services.delivery.channels.apns.service import ApnsService
 from testkit.delivery.ios import VALID_TOKENS, IosHarness
 from testkit.delivery.records import SENT, OutcomeRow
@@ -22,7 +22,7 @@ async def test_a_push_stops_in_the_middle_and_goes_on_after_the_resume(
     ios: IosHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One request at a time is handed to Apple; one may be in flight when the app is paused."""
-    monkeypatch.setattr(ApnsService, "limits", Limits(window=1))
+    monkeypatch.setattr(ApnsService, "limits", AppLimits(window=1))
     async with ios.running() as simulator:
         devices = await ios.register(*VALID_TOKENS)
         app = await app_of(ios)

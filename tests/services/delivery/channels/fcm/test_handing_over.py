@@ -12,7 +12,7 @@ from protos.delivery.v1.delivery_pb2_grpc import ChannelsServiceStub
 from protos.registry.v1.apps_pb2 import CHANNEL_FCM, CHANNEL_WEBPUSH, PLATFORM_ANDROID
 from protos.registry.v1.devices_pb2 import RegisterDevice, SetAddress
 from protos.registry.v1.registry_pb2 import ChannelChange, CreateAppRequest, GetDevicesRequest, UpdateAppRequest
-from services.delivery.channels.fcm.responses import ACCOUNT_REFUSED, HANDLINGS, AnswerAction
+from services.delivery.channels.fcm.responses import ACCOUNT_REFUSED, HANDLINGS, FcmAction
 from services.domain.recorded_reasons import FixedReason
 from services.errors import InputError
 from services.fcm_simulator.server import FcmSimulator
@@ -119,7 +119,7 @@ async def test_what_the_simulator_takes_stays_in_the_process_and_is_told(deliver
         assert (answer.accepted, answer.simulated) == (True, True)
 
 
-REFUSALS = {AnswerAction.FAIL: 1, AnswerAction.REMOVE: 1, AnswerAction.STOP_APP: 1, AnswerAction.RENEW_TOKEN: 2}
+REFUSALS = {FcmAction.FAIL: 1, FcmAction.REMOVE: 1, FcmAction.STOP_APP: 1, FcmAction.RENEW_TOKEN: 2}
 """The actions by which a message goes back to the device's own connection, after so many requests."""
 
 
@@ -141,7 +141,7 @@ async def test_what_follows_from_each_documented_answer(fcm: FcmHarness, status:
         else:
             assert await fcm.delivery.outcomes(FAILED, RETURNED, HANDED_OVER) == []
         await fcm.wait_commands_applied()
-        is_dead = action is AnswerAction.REMOVE
+        is_dead = action is FcmAction.REMOVE
         assert await fcm.dead() == ([(f"phone-{address}", reason)] if is_dead else [])
     assert (fcm.google.requests, len(fcm.google.received)) == (requests, 0)
 

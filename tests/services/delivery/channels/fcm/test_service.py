@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.registry.v1.apps_pb2 import CHANNEL_FCM, App
 from services.delivery.channels import RetryHistory
-from services.delivery.channels.fcm.responses import ACCOUNT_REFUSED, HANDLINGS, AnswerAction
+from services.delivery.channels.fcm.responses import ACCOUNT_REFUSED, HANDLINGS, FcmAction
 from services.delivery.channels.fcm.sender import FcmEndpoint, TokenServer
 from services.delivery.channels.fcm.service import FcmCheck, target_of
 from services.delivery.channels.shared_senders import SharedSenders
@@ -48,42 +48,42 @@ async def test_every_documented_answer_has_its_reaction_its_outcome_and_its_coun
     if reason == ACCOUNT_REFUSED:
         pytest.skip("it is no answer to a message; see the test of refused accounts")
     action = HANDLINGS[status, reason]
-    once = "" if action in (AnswerAction.FAIL, AnswerAction.REMOVE) else "once-"
+    once = "" if action in (FcmAction.FAIL, FcmAction.REMOVE) else "once-"
     address, label = f"{once}{status}-{reason}:x", f"{status} {reason}"
     before, stopped = counted(label), CHANNEL_STOPPED.labels("fcm")._value.get()
     async with running_fcm() as fcm:
         with capture_logs() as logs:
             fcm.start(address)
             await fcm.until(lambda: counted(label) == before + 1)
-            if action is AnswerAction.STOP_APP:
+            if action is FcmAction.STOP_APP:
                 await fcm.until(lambda: fcm.channel.stopped(APP) is not None)
                 assert CHANNEL_STOPPED.labels("fcm")._value.get() == stopped + 1
-            if action is AnswerAction.RENEW_TOKEN:
+            if action is FcmAction.RENEW_TOKEN:
                 await fcm.until(lambda: bool(fcm.outcomes))
             waited_s = await fcm.advance_until(lambda: bool(fcm.outcomes), 10 if status == 429 else 1)
         alarms = [entry for entry in logs if entry["log_level"] == "error"]
         match action:
-            case AnswerAction.FAIL:
+            case FcmAction.FAIL:
                 assert fcm.outcomes == {0: (FAILED, reason)}
                 assert alarms[0]["reason"] == reason
-            case AnswerAction.REMOVE:
+            case FcmAction.REMOVE:
                 assert fcm.outcomes == {0: (FAILED, reason)}
                 (removed,) = fcm.removed
                 clear = removed.clear_address
                 assert (clear.channel, clear.dead_reason) == (CHANNEL_FCM, reason)
                 assert clear.only_hash == address_hash(CHANNEL_FCM, address)
-            case AnswerAction.RENEW_TOKEN:
+            case FcmAction.RENEW_TOKEN:
                 assert (waited_s, fcm.simulator.accounts.granted) == (0, 2)
-            case AnswerAction.STOP_APP:
+            case FcmAction.STOP_APP:
                 assert alarms[0]["reason"] == reason
                 assert waited_s >= 5
-            case AnswerAction.RETRY if status == 429:
+            case FcmAction.RETRY if status == 429:
                 assert waited_s >= 60
             case _:
                 assert waited_s >= 1
         if once:
             assert fcm.outcomes == {0: (SENT, "")}
-        assert bool(alarms) == (action in (AnswerAction.FAIL, AnswerAction.STOP_APP))
+        assert bool(alarms) == (action in (FcmAction.FAIL, FcmAction.STOP_APP))
     assert CHANNEL_STOPPED.labels("fcm")._value.get() == stopped
 
 

@@ -11,8 +11,8 @@ from services.delivery.channels.http2.frames import (
     HEADERS,
     INITIAL_WINDOW_SIZE,
     MAX_FRAME_BYTES,
-    Code,
     GoAwayReceived,
+    Http2Code,
     RequestFailed,
     Response,
     frame,
@@ -44,7 +44,7 @@ def test_a_response_before_the_request_is_written_ends_the_request() -> None:
     client.out.clear()
     assert not client.is_sent(1)
     assert client.receive(RESPONSE_200) == [Response(1, 200, b"")]
-    assert client.out == rst_stream_frame(1, Code.NO_ERROR)
+    assert client.out == rst_stream_frame(1, Http2Code.NO_ERROR)
 
 
 def test_a_long_response_body_is_cut() -> None:
@@ -53,5 +53,5 @@ def test_a_long_response_body_is_cut() -> None:
     client.out.clear()
     data = frame(HEADERS, END_HEADERS, 1, b"\x8c") + frame(DATA, 0, 1, b"x" * MAX_FRAME_BYTES) + frame(DATA, 0, 1, b"y")
     assert client.receive(data) == [Response(1, 400, b"x" * MAX_BODY_BYTES)]
-    assert client.out == rst_stream_frame(1, Code.CANCEL)
+    assert client.out == rst_stream_frame(1, Http2Code.CANCEL)
     assert client.receive(frame(DATA, END_STREAM, 1, b"more")) == []

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from services.delivery.channels.http2.frames import (
     MAX_BLOCK_BYTES,
     MAX_FRAME_BYTES,
-    Code,
     Event,
+    Http2Code,
     RequestFailed,
     Response,
 )
@@ -51,9 +51,9 @@ def send_answer(server: H2Server, stream: int, answer: Answer) -> Event:
     """Let the server answer; returns the event that the client has to report."""
     h2 = server.h2
     if answer.kind != "response":
-        code = Code.REFUSED_STREAM if answer.kind == "refuse" else Code.INTERNAL_ERROR
+        code = Http2Code.REFUSED_STREAM if answer.kind == "refuse" else Http2Code.INTERNAL_ERROR
         h2.reset_stream(stream, int(code))
-        return RequestFailed(stream, f"reset: {code.name}", code != Code.REFUSED_STREAM)
+        return RequestFailed(stream, f"reset: {code.name}", code != Http2Code.REFUSED_STREAM)
     if answer.informational:
         h2.send_headers(stream, [(":status", "103"), ("link", "x")])
     headers = [(":status", str(answer.status)), ("apns-id", f"id-{stream}")]

@@ -22,9 +22,9 @@ from protos.registry.v1.registry_pb2 import (
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Position
-from services.delivery.channels import Limits
+from services.delivery.channels import AppLimits
 from services.delivery.channels.health import Alarms
-from services.delivery.channels.webpush.responses import HANDLINGS, LOCAL, AnswerAction
+from services.delivery.channels.webpush.responses import HANDLINGS, LOCAL, WebPushAction
 from services.delivery.channels.webpush.service import WebPushService
 from services.domain.channel_credentials.webpush import open_web_push, public_key_of
 from services.domain.ids import event_id
@@ -229,9 +229,9 @@ async def test_what_follows_from_each_documented_answer(
         monkeypatch.setattr(Alarms, "log", lambda _, appkey, *words: alarms.append((appkey, words[-1])))
         msgid = await web.send(browser, period_s=7200)
         row = {
-            AnswerAction.FAIL: OutcomeRow(msgid, browser.device, RETURNED, reason),
-            AnswerAction.SHORTEN: OutcomeRow(msgid, browser.device, RETURNED, reason),
-            AnswerAction.REMOVE: OutcomeRow(msgid, browser.device, RETURNED, reason),
+            WebPushAction.FAIL: OutcomeRow(msgid, browser.device, RETURNED, reason),
+            WebPushAction.SHORTEN: OutcomeRow(msgid, browser.device, RETURNED, reason),
+            WebPushAction.REMOVE: OutcomeRow(msgid, browser.device, RETURNED, reason),
         }
         expected = row.get(HANDLINGS[status, reason].action)
         if expected is not None:
@@ -243,7 +243,7 @@ async def test_what_follows_from_each_documented_answer(
         assert counter._value.get() > before
         assert alarms == ([(web.app.appkey, reason)] if HANDLINGS[status, reason].alarm else [])
         await web.wait_commands_applied()
-        is_dead = HANDLINGS[status, reason].action is AnswerAction.REMOVE
+        is_dead = HANDLINGS[status, reason].action is WebPushAction.REMOVE
         assert await web.dead() == ([(token, reason)] if is_dead else [])
         found = await web.registry.GetDevices(GetDevicesRequest(appkey=web.app.appkey, tokens=[token]))
         assert not found.devices[0].removed_ms
@@ -315,7 +315,7 @@ async def test_a_subscription_that_gets_too_many_messages_delays_those_for_no_ot
 async def test_a_service_that_does_not_answer_delays_no_messages_for_another_one(
     web: WebPushHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(WebPushService, "limits", Limits(window=4, server_window=2, waiting_claims=10))
+    monkeypatch.setattr(WebPushService, "limits", AppLimits(window=4, server_window=2, waiting_claims=10))
     other = WebPushSimulator(web.delivery.clock)
     async with running_services([other]), web.running():
         hosts = {"hosts": f"{web.push_service.authority},{other.authority}"}
