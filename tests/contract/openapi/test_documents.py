@@ -115,7 +115,7 @@ def test_the_push_frame_is_the_one_that_the_gateway_sends() -> None:
     assert shown.keys() - {"type", "msgid"} == made.keys()
     for name in made.keys() - {"is_notif", "click"}:
         assert {key: value for key, value in shown[name].items() if key != "description"} == made[name]
-    assert documented["Click"]["properties"].keys() == sent["Click"]["properties"].keys()
+    assert documented["Click"]["properties"].keys() == sent["PushClick"]["properties"].keys()
 
 
 def test_a_field_that_is_decoded_later_cannot_be_left_out() -> None:

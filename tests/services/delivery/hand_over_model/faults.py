@@ -12,7 +12,7 @@ _STATE = "services.delivery.state"
 FAULTS: Mapping[str, Sequence[Edit]] = {
     "the request leaves before its claim is in the log": [
         Edit(
-            f"{_SERVICE}:HandOvers.step",
+            f"{_SERVICE}:HandOverService.step",
             "    if claims or returned:\n        await self._recorder.wait_recorded()\n"
             "        reached(Point.RETURN_RECORDED if returned else Point.CLAIM_RECORDED)\n"
             "    for claim in claims:\n        await self._send(claim, is_uncertain=False)\n",
@@ -21,7 +21,7 @@ FAULTS: Mapping[str, Sequence[Edit]] = {
             "        reached(Point.RETURN_RECORDED if returned else Point.CLAIM_RECORDED)\n",
         ),
         Edit(
-            f"{_SERVICE}:HandOvers.may_request",
+            f"{_SERVICE}:HandOverService.may_request",
             "self._state.hand_overs.is_claimed(push.msgid, partition, msgid, number, channel)",
             "True",
         ),
@@ -40,10 +40,10 @@ FAULTS: Mapping[str, Sequence[Edit]] = {
         Edit(f"{_SERVICE}:_outcome", "case _ if is_uncertain:", "case _ if False:")
     ],
     "a restarted owner takes a refusal as certain": [
-        Edit(f"{_SERVICE}:HandOvers.begin", "is_uncertain=True", "is_uncertain=False")
+        Edit(f"{_SERVICE}:HandOverService.begin", "is_uncertain=True", "is_uncertain=False")
     ],
     "a restarted owner forgets the claims": [
-        Edit(f"{_SERVICE}:HandOvers.begin", "for claim in found:", "for claim in found[:0]:")
+        Edit(f"{_SERVICE}:HandOverService.begin", "for claim in found:", "for claim in found[:0]:")
     ],
     "a snapshot lacks the claims": [
         Edit(
@@ -75,7 +75,7 @@ FAULTS: Mapping[str, Sequence[Edit]] = {
         ),
     ],
     "a request is repeated after the push was cancelled or has expired": [
-        Edit(f"{_SERVICE}:HandOvers.may_request", "self._state.may_send(push, self._clock.now_ms())", "True")
+        Edit(f"{_SERVICE}:HandOverService.may_request", "self._state.may_send(push, self._clock.now_ms())", "True")
     ],
     "a phone that comes back within the grace causes a hand-over": [
         Edit(f"{_DUE}:DueHandOvers._absent_of", "absence is None or (is_urgent and absence.is_certain)", "True")
@@ -95,13 +95,13 @@ FAULTS: Mapping[str, Sequence[Edit]] = {
     ],
     "a returned message is not sent to the connected device": [
         Edit(
-            f"{_SERVICE}:HandOvers._see_to_returned",
+            f"{_SERVICE}:HandOverService._see_to_returned",
             "self._fanout.send_returned(push, partition, number)",
             "pass",
         )
     ],
     "what a stopped channel was to show first is not sent to connected devices": [
-        Edit(f"{_SERVICE}:HandOvers.step", "self._fanout.send_again(push, list(push.active_parts))", "pass")
+        Edit(f"{_SERVICE}:HandOverService.step", "self._fanout.send_again(push, list(push.active_parts))", "pass")
     ],
     "what the app's former route gave to a channel first is not sent to connected devices": [
         Edit(f"{_DUE}:DueHandOvers._look_at_unseen", "if was_vendor_first or", "if")
@@ -122,21 +122,21 @@ FAULTS: Mapping[str, Sequence[Edit]] = {
     ],
     "a returned message is offered to no other channel": [
         Edit(
-            f"{_SERVICE}:HandOvers._see_to_returned",
+            f"{_SERVICE}:HandOverService._see_to_returned",
             "self._due.look_at(push, partition, BitMap([number]))",
             "pass",
         )
     ],
     "a repeated answer is recorded again": [
-        Edit(f"{_SERVICE}:HandOvers._conclude", "del of_device[message.key]", "pass"),
+        Edit(f"{_SERVICE}:HandOverService._conclude", "del of_device[message.key]", "pass"),
         Edit(
-            f"{_SERVICE}:HandOvers._conclude",
+            f"{_SERVICE}:HandOverService._conclude",
             "if not is_claimed or self._recorder.has_unwritten_final(partition, msgid, number):",
             "if self._recorder.has_unwritten_final(partition, msgid, number):",
         ),
     ],
     "the window of a channel is never free again": [
-        Edit(f"{_SERVICE}:HandOvers._conclude", "self._open_count[push.send.appkey, channel] -= 1", "pass")
+        Edit(f"{_SERVICE}:HandOverService._conclude", "self._open_count[push.send.appkey, channel] -= 1", "pass")
     ],
     "work that waits for the window is forgotten": [
         Edit(f"{_DUE}:DueHandOvers._take_up_one", "self._work.append(waiting.popleft())", "waiting.popleft()")
@@ -153,49 +153,49 @@ FAULTS: Mapping[str, Sequence[Edit]] = {
     ],
     "a message whose request is on its way is recalled": [
         Edit(
-            f"{_SERVICE}:HandOvers._recall",
+            f"{_SERVICE}:HandOverService._recall",
             "found.standing is not _Standing.WAITS",
             "found.standing is _Standing.UNCERTAIN",
         )
     ],
     "a message that the channel may have is recalled": [
         Edit(
-            f"{_SERVICE}:HandOvers._recall",
+            f"{_SERVICE}:HandOverService._recall",
             "found.standing is not _Standing.WAITS",
             "found.standing is _Standing.REQUESTED",
         )
     ],
     "a refusal after an unanswered request makes the message certain to be recalled": [
-        Edit(f"{_SERVICE}:HandOvers.answered", "if found.standing is _Standing.REQUESTED:", "if True:")
+        Edit(f"{_SERVICE}:HandOverService.answered", "if found.standing is _Standing.REQUESTED:", "if True:")
     ],
     "a request is not noted before it leaves": [
-        Edit(f"{_SERVICE}:HandOvers.begin_request", "found.standing = _Standing.REQUESTED", "pass")
+        Edit(f"{_SERVICE}:HandOverService.begin_request", "found.standing = _Standing.REQUESTED", "pass")
     ],
     "a recalled message is sent before the log has its recall": [
         Edit(
-            f"{_SERVICE}:HandOvers._conclude",
+            f"{_SERVICE}:HandOverService._conclude",
             "self._returned.append(message)",
             "self._state.hand_overs.recall(push.msgid, partition, msgid, channel, BitMap([number]))\n"
             "    self._fanout.send_returned(push, partition, number)",
         )
     ],
     "the service asks for a message that was recalled": [
-        Edit(f"{_SERVICE}:HandOvers.may_request", "self._open_of(message) is not None", "True")
+        Edit(f"{_SERVICE}:HandOverService.may_request", "self._open_of(message) is not None", "True")
     ],
     "nothing is recalled when a device connects": [
-        Edit(f"{_SERVICE}:HandOvers.step", "for each in list(self._open.get(device, {}).values()):", "for each in ():")
+        Edit(f"{_SERVICE}:HandOverService.step", "for each in list(self._open.get(device, {}).values()):", "for each in ():")
     ],
     "nothing is recalled when the refusal comes after the device has connected": [
-        Edit(f"{_SERVICE}:HandOvers.answered", "self._recall(found)", "pass")
+        Edit(f"{_SERVICE}:HandOverService.answered", "self._recall(found)", "pass")
     ],
     "what is claimed while its device connects is not recalled": [
-        Edit(f"{_SERVICE}:HandOvers._send", "elif not self._recall(opened):", "else:")
+        Edit(f"{_SERVICE}:HandOverService._send", "elif not self._recall(opened):", "else:")
     ],
     "a channel never claims again what was recalled from it": [
         Edit(f"{_STATE}.delivery_state:DeliveryState._change_channel", "elif is_recalled:", "elif False:")
     ],
     "nothing is recalled when the route of the app is not that of the channel any more": [
-        Edit(f"{_SERVICE}:HandOvers.channels_changed", "if was_vendor_first:", "if False:")
+        Edit(f"{_SERVICE}:HandOverService.channels_changed", "if was_vendor_first:", "if False:")
     ],
     "a message that its channel is to show first is recalled": [
         Edit(f"{_DUE}:DueHandOvers.is_own_first", "self._route(push) != ROUTE_VENDOR", "True")
