@@ -146,6 +146,7 @@ WITHOUT_A_PAGE: Mapping[str, str] = {
     "/apps/{appkey}/pushes/{msgid}/live": "is a stream of parts of the page of the push",
     "/statistics.csv": "is a file",
     "/apps/{appkey}/person": "is a file",
+    "/apps/{appkey}/phone/worker": "is a script",
     "/audit.csv": "is a file",
 }
 """Routes with GET that show no page of their own, with the reason."""
