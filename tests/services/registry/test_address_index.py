@@ -250,13 +250,13 @@ async def test_an_address_moves_to_the_device_that_sets_it_last(registry: Runnin
     moved = ADDRESSES_LOST.labels("fcm", "moved")._value
     moved_before = moved.get()
     await registry.apply(set_address(app, "new", "one", NOON_MS + 1))
-    assert await addresses_of(registry, app, "old", "new", "third") == ["", "one", "three"]
     loss = await lost(registry, "old")
+    assert await addresses_of(registry, app, "old", "new", "third") == ["", "one", "three"]
     assert (loss.to_token, loss.dead_reason, loss.hash) == ("new", "", address_hash(CHANNEL_FCM, "one"))
     assert [each.token for each in await listed(registry, app)] == ["new", "third"]
     await registry.apply(set_address(app, "old", "one", NOON_MS + 2))
-    assert await addresses_of(registry, app, "old", "new") == ["one", ""]
     assert (await lost(registry, "new")).to_token == "old"
+    assert await addresses_of(registry, app, "old", "new") == ["one", ""]
     assert moved.get() == moved_before + 2
     commands = await records(registry.log, DEVICE_COMMANDS.name)
     assert sum(record.value.count(b"registry-aliases") for record in commands) == 2
