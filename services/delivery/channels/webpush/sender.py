@@ -127,7 +127,8 @@ class PushServices:
             CHANNEL_ANSWERS.labels("webpush", label(answer)).inc()
             pending.answered(answer)
             return
-        origin = self._origins.setdefault(endpoint.origin, _Origin())
+        if (origin := self._origins.get(endpoint.origin)) is None:
+            origin = self._origins[endpoint.origin] = _Origin()
         origin.users += 1
         try:
             async with origin.slots.slot(app):
