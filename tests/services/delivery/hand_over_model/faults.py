@@ -183,7 +183,11 @@ FAULTS: Mapping[str, Sequence[Edit]] = {
         Edit(f"{_SERVICE}:HandOverService.may_request", "self._open_of(message) is not None", "True")
     ],
     "nothing is recalled when a device connects": [
-        Edit(f"{_SERVICE}:HandOverService.step", "for each in list(self._open.get(device, {}).values()):", "for each in ():")
+        Edit(
+            f"{_SERVICE}:HandOverService.step",
+            "for each in list(self._open.get(device, {}).values()):",
+            "for each in ():",
+        )
     ],
     "nothing is recalled when the refusal comes after the device has connected": [
         Edit(f"{_SERVICE}:HandOverService.answered", "self._recall(found)", "pass")
