@@ -223,22 +223,30 @@ class AckReader:
         UnavailableError: the record of a receipt's device is not in the store yet.
         """
         msgids = sorted({receipt.msgid for receipt in receipts})
-        excluded, firsts, tokens = await asyncio.gather(
+        offsets = sorted({receipt.offset for receipt in receipts})
+        of_app = {"appkey": self._appkey, "msgids": msgids}
+        excluded, firsts, repeated, tokens = await asyncio.gather(
             self._clickhouse.rows(_NOT_ANDROID_UNICAST, {"msgids": msgids}),
-            self._clickhouse.rows(sql(__package__, "first_receipts"), {"appkey": self._appkey, "msgids": msgids}),
+            self._clickhouse.rows(sql(__package__, "first_receipts"), of_app),
+            self._clickhouse.rows(sql(__package__, "repeated_in_record"), {**of_app, "offsets": offsets}),
             self._tokens({(receipt.partition, receipt.number) for receipt in receipts}),
         )
         excluded_msgids = {msgid for (msgid,) in excluded}
-        first = {(partition, number, msgid): tuple(position) for partition, number, msgid, position, _ in firsts}
+        first = {(partition, number, msgid): offset for partition, number, msgid, offset, _ in firsts}
+        first_rows = {(*record, number, msgid): row for *record, number, msgid, row in repeated}
         handed = {(partition, number, msgid): channel for partition, number, msgid, _, channel in firsts if channel}
 
         def ack(receipt: Receipt) -> Ack | None:
             device = (receipt.partition, receipt.number)
-            position = (receipt.offset, receipt.row)
-            is_repeated = first.get((*device, receipt.msgid), position) < position
+            message = (*device, receipt.msgid)
+            in_record = (receipt.partition, receipt.offset, receipt.number, receipt.msgid)
+            is_repeated = (
+                first.get(message, receipt.offset) < receipt.offset
+                or first_rows.get(in_record, receipt.row) < receipt.row
+            )
             if is_repeated or receipt.msgid in excluded_msgids or device not in tokens:
                 return None
-            return Ack(msgid=receipt.msgid, token=tokens[device], channel=handed.get((*device, receipt.msgid), ""))
+            return Ack(msgid=receipt.msgid, token=tokens[device], channel=handed.get(message, ""))
 
         return [ack(receipt) for receipt in receipts]
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, Outcomes
@@ -54,6 +54,7 @@ reads = st.builds(Read, st.integers(1, 7), st.integers(0, 40))
 
 @pytest.mark.long
 @given(steps=st.lists(records | reads, max_size=30))
+@example(steps=[Written(2, [Receipt(22, 39), Receipt(22, 39)]), Read(3, 22), Read(3, 22)])
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 def test_pages_in_sequence_have_every_receipt_once(store: SyncStore, steps: list[Written | Read]) -> None:
     """Pages in sequence have each receipt once, in its partition's order and not before it is visible.
