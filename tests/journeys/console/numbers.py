@@ -9,6 +9,7 @@ _NUMBERS = """() => {
   const isNumber = text => /^\\d[\\d,]*(\\.\\d+)?$/.test(text) && Number(text.replaceAll(",", "")) !== 0;
   const found = [];
   for (const cell of document.querySelectorAll("main tbody td, main tbody th, main .funnel-count")) {
+    if (cell.closest(".u-legend")) continue;  // the legend of a chart repeats the table below it
     const bare = cell.cloneNode(true);
     bare.querySelectorAll("time, code, .muted, .push-share").forEach(part => part.remove());
     const path = bare.querySelector("a")?.getAttribute("href") ?? "";
