@@ -48,12 +48,13 @@ lock: $(TOOLS)/installed
 	$(TOOLS)/bin/python requirements/lock.py $(ARGS)
 
 ## Build the devices' SDKs into dist/: carillon-device for Python (a wheel and its source), for npm (a tarball), for the
-## JVM (jars) and Android (an AAR), also as a Maven repository, a sample app for Android (an APK), and the Swift package.
-## Maven runs the tests of its parts too, and needs no network after the first time.
+## JVM (jars) and Android (an AAR), also as a Maven repository, a sample app for Android (an APK), the Swift package, and
+## carillon-react-native for npm. Maven runs the tests of its parts too, and needs no network after the first time.
 sdk: install
 	mkdir -p dist
 	cd sdk && ../$(BIN)/python -m hatchling build -d ../dist
 	cd sdk && npm pack --silent --pack-destination ../dist
+	$(BIN)/python -m setup.react_native_package dist
 	$(BIN)/python -m setup.swift_toolchain --package dist
 	@command -v mvn >/dev/null || { echo "sdk: jar, AAR and APK are left out, because Maven is not installed" >&2; exit 0; }; \
 	set -ex; \

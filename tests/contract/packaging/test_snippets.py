@@ -44,6 +44,7 @@ ELSEWHERE = {
     ("docs/okhttp.md", ""): "tests/contract/sdk/test_kotlin_additions.py",
     ("docs/coroutines.md", ""): "tests/contract/sdk/test_kotlin_additions.py",
     ("docs/swift-sdk.md", ""): "tests/contract/sdk/test_iphone.py",
+    ("docs/react-native.md", ""): "tests/contract/sdk/test_react_native.py",
     ("sdk/README.md", "import dev.carillon"): "tests/contract/sdk/test_kotlin.py",
     ("sdk/README.md", ""): "tests/contract/sdk/test_packages.py",
 }

@@ -17,6 +17,7 @@ open class UIApplication: UIResponder {
     open weak var delegate: UIApplicationDelegate?
     open var applicationIconBadgeNumber: Int = 0
     open func registerForRemoteNotifications() {}
+    open func unregisterForRemoteNotifications() {}
 }
 
 @MainActor
