@@ -7,9 +7,11 @@ from console.pushes.words import unsent_task_sentence
 from console.shell.languages import Language
 from protos.analytics.v1.analytics_pb2 import Exclusion, PushOnDevice, TimelineEntry
 from protos.analytics.v1.analytics_pb2 import ExclusionReason as Reason
-from protos.registry.v1.apps_pb2 import Pause
+from protos.registry.v1.apps_pb2 import CHANNEL_UNSPECIFIED, Pause
 from protos.registry.v1.devices_pb2 import Device
 from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_UNSENT, Task
+from services.domain.addresses import CHANNELS
+from services.domain.channel_credentials.forms import FORMS
 from services.domain.recorded_reasons import AcceptanceUnknown, ChannelAcceptanceUnknown, parsed_reason
 
 GOT = ("clicked", "shown", "received")
@@ -94,8 +96,16 @@ def _handed_over(entry: TimelineEntry, words: Words) -> str:
     _ = words.gettext
     if entry.simulated:
         return _accepted_by_simulator(entry, words)
-    if entry.channel:
-        sentence = _("Handed over at %(time)s to %(service)s. The device has not acknowledged it.")
+    form = FORMS.get(CHANNELS.get(entry.channel, CHANNEL_UNSPECIFIED))
+    if form is not None and form.receipts is None:
+        sentence = _(
+            "Handed over at %(time)s to %(service)s. No receipt: this service sends none, and the app has not reported"
+            " the message."
+        )
+    elif entry.channel:
+        sentence = _(
+            "Handed over at %(time)s to %(service)s. No receipt yet, and the app has not reported the message."
+        )
     else:
         sentence = _(
             "Handed over at %(time)s to the push service that reaches the device without a connection. The device has"

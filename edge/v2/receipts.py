@@ -1,7 +1,7 @@
 """POST /channels/v1/receipt/CHANNEL/APPKEY/TOKEN: what vendors tell of messages that they took over."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import falcon
 from falcon.asgi import Request, Response
@@ -9,14 +9,14 @@ from falcon.asgi import Request, Response
 from edge.core.parsing.body import read_body
 from edge.v2.device_frames import HttpReports
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
-from protos.registry.v1.apps_pb2 import CHANNEL_HARMONY, CHANNEL_HMS, App, Channel
+from protos.registry.v1.apps_pb2 import App, Channel
 from protos.registry.v1.devices_pb2 import ClearAddress, DeviceCommand
 from protos.registry.v1.registry_pb2 import FindAddressesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.addresses import CHANNELS, address_hash
 from services.domain.apps import AppDirectory
+from services.domain.channel_credentials.forms import FORMS
 from services.domain.channel_credentials.stored import settings_of
-from services.domain.channel_receipts.hms import HARMONY_RECEIPTS, HMS_RECEIPTS
 from services.domain.channel_receipts.receipts import (
     KEY_SETTING,
     MAX_BODY_BYTES,
@@ -35,12 +35,6 @@ from services.log.topics import partition_of
 from services.process.clock import Clock
 from services.process.metrics import CHANNEL_RECEIPTS
 from services.replica.peers import Peers
-
-VENDORS: Mapping["Channel.ValueType", VendorReceipts] = {
-    CHANNEL_HMS: HMS_RECEIPTS,
-    CHANNEL_HARMONY: HARMONY_RECEIPTS,
-}
-"""The channels whose vendors send receipts."""
 
 _RETRY_AFTER_S = 10
 
@@ -146,7 +140,8 @@ class ReceiptEndpoint:
 
     async def on_post(self, request: Request, response: Response, channel: str, appkey: str, token: str) -> None:
         number = CHANNELS.get(channel)
-        app, vendor = self._apps.get(appkey), VENDORS.get(number) if number is not None else None
+        app, form = self._apps.get(appkey), FORMS.get(number) if number is not None else None
+        vendor = form.receipts if form is not None else None
         if app is None or vendor is None or number is None or not is_receipt_token(app, number, token):
             raise falcon.HTTPNotFound
         key = settings_of(app, number).get(KEY_SETTING)

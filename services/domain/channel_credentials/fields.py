@@ -6,6 +6,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from protos.registry.v1.apps_pb2 import Channel
+from services.domain.channel_receipts.receipts import VendorReceipts
 
 MAX_VALUE_LENGTH = 16 * 1024
 NEW = "new"
@@ -63,7 +64,8 @@ class ChannelVendor(NamedTuple):
 class CredentialsForm:
     """The fields that people fill in for one channel, in order; exactly one field has the secret.
 
-    `shown`: the settings that are shown, with their labels for people.
+    `shown`: the settings that are shown, with their labels for people. `receipts`: how the vendor tells later what
+    became of messages; None if it tells nothing.
     """
 
     channel: "Channel.ValueType"
@@ -72,6 +74,7 @@ class CredentialsForm:
     shown: Mapping[str, str]
     vendor: ChannelVendor
     hint: str = ""
+    receipts: VendorReceipts | None = None
     by_name: Mapping[str, CredentialField] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ from services.domain.channel_credentials.fields import (
 )
 from services.domain.channel_credentials.hms import DEFAULT_CATEGORY, HUAWEI_URL, read_categories
 from services.domain.channel_credentials.stored import open_credentials
+from services.domain.channel_receipts.hms import HARMONY_RECEIPTS
 from services.domain.channel_receipts.receipts import KEY_SETTING as RECEIPTS_KEY
 from services.domain.channel_receipts.receipts import SETTING as RECEIPTS
 from services.domain.channel_receipts.receipts import ReceiptTags, read_setting
@@ -121,6 +122,7 @@ HARMONY = CredentialsForm(
         f"CARILLON_HARMONY_URL={HUAWEI_URL} sends to Huawei.",
         "Huawei judges a test message to an address that nobody has.",
     ),
+    receipts=HARMONY_RECEIPTS,
 )
 
 

@@ -13,6 +13,7 @@ from services.domain.channel_credentials.fields import (
     words,
 )
 from services.domain.channel_credentials.stored import open_credentials
+from services.domain.channel_receipts.hms import HMS_RECEIPTS
 from services.domain.channel_receipts.receipts import KEY_SETTING as RECEIPTS_KEY
 from services.domain.channel_receipts.receipts import SETTING as RECEIPTS
 from services.domain.channel_receipts.receipts import ReceiptTags, read_setting
@@ -157,6 +158,7 @@ HMS = CredentialsForm(
         f"CARILLON_HMS_URL={HUAWEI_URL} sends to Huawei.",
         "Huawei validates a message to an address that nobody has.",
     ),
+    receipts=HMS_RECEIPTS,
 )
 
 

@@ -1,5 +1,6 @@
-"""What a receipt says, and which channels have any. The URL that a vendor is given ends in a token of the app.
+"""What a receipt says. The URL that a vendor is given ends in a token of the app.
 
+The form of a channel's credentials names its vendor's receipts.
 A message bears a mark (`ReceiptTags`), which the vendor returns; the device is named by its address, so that a request
 for many devices may bear one mark.
 """

@@ -170,7 +170,14 @@ def test_a_simulator_is_never_shown_as_the_vendor() -> None:
     assert told.startswith("The simulator of Web Push accepted the push for the device at 4.")
     taken.simulated = False
     told = explain(in_audience(taken), WORDS).sentence
-    assert told == "Handed over at 4 to Web Push. The device has not acknowledged it."
+    none = "No receipt: this service sends none, and the app has not reported the message."
+    assert told == f"Handed over at 4 to Web Push. {none}"
+    taken.channel = "fcm"
+    told = explain(in_audience(taken), WORDS).sentence
+    assert told == f"Handed over at 4 to Google's push service (FCM). {none}"
+    taken.channel = "hms"
+    told = explain(in_audience(taken), WORDS).sentence
+    assert told.endswith("on Android. No receipt yet, and the app has not reported the message.")
     failed = entry("failed", 3, "BadDeviceToken")
     failed.channel, failed.simulated = "apns", True
     told = explain(in_audience(failed), WORDS, is_ios=True).sentence
