@@ -329,7 +329,7 @@ def _with_origins(entries: Sequence[TimelineEntry], commands: Sequence[CommandRe
 
 async def _events(reader: PartReader, appkey: str, states: Sequence[DeviceRecord]) -> list[TimelineEntry]:
     """Return entries of the device's sessions, of the audiences it was in, and of outcomes of its messages."""
-    numbers = {state.number for state in states}
+    numbers, is_ios = {state.number for state in states}, states[-1].platform == "ios"
     parameters = {"appkey": appkey, "partition": states[-1].partition, "numbers": sorted(numbers)}
     return [
         *(
@@ -338,8 +338,8 @@ async def _events(reader: PartReader, appkey: str, states: Sequence[DeviceRecord
         ),
         *await _audience_entries(reader, parameters, numbers),
         *(
-            of_outcome(*outcome, simulated=simulated)
-            for *outcome, simulated in await reader.rows(_MESSAGES, parameters)
+            of_outcome(*each, simulated=simulated, is_ios=is_ios)
+            for *each, simulated in await reader.rows(_MESSAGES, parameters)
         ),
     ]
 

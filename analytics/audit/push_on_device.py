@@ -163,6 +163,7 @@ async def push_on_device(clickhouse: ClickHouse, push: PushRecord, token: str, z
         exclusion = await _exclusion(clickhouse, push.appkey, token, start, states, evaluated)
         return _excluded(token, exclusion, zone, evaluated)
     outcomes = await clickhouse.rows(_OUTCOMES, {**parameters, "numbers": numbers})
+    is_ios = push.platform == "ios"
     how = "in the audience when the push started" if start.targets is None else "in the audience: the push lists it"
     return PushOnDevice(
         token=token,
@@ -172,7 +173,7 @@ async def push_on_device(clickhouse: ClickHouse, push: PushRecord, token: str, z
         timeline=by_time(
             [
                 entry("audience", start.time_ms),
-                *(of_outcome(*outcome, simulated=simulated) for *outcome, simulated in outcomes),
+                *(of_outcome(*each, simulated=simulated, is_ios=is_ios) for *each, simulated in outcomes),
                 *_endings(events),
             ],
             zone,

@@ -7,6 +7,7 @@ from analytics.audit.details import channels, reasons
 from analytics.audit.details_text import details_text
 from protos.analytics.v1.analytics_pb2 import TimelineEntry
 from protos.analytics.v1.details_pb2 import Detail
+from services.domain.recorded_reasons import FixedReason, parsed_reason
 from services.domain.statistics_rows import APPLE
 
 _ORDER = {
@@ -52,12 +53,20 @@ def of_message(event: str, time_ms: int, msgid: int, reason: str = "", *, is_pus
     return made
 
 
-def of_outcome(kind: str, time_ms: int, msgid: int, reason: str, via: str, *, simulated: bool) -> TimelineEntry:
+def of_outcome(
+    kind: str, time_ms: int, msgid: int, reason: str, via: str, *, simulated: bool, is_ios: bool = False
+) -> TimelineEntry:
     """Return the entry of one device about an outcome of a message; `via` and `simulated` as in `deliveries`."""
     made = of_message(kind, time_ms, msgid, reason)
-    made.channel, made.simulated = via or (APPLE if simulated else ""), simulated
+    is_apples = simulated or (is_ios and _is_answer(kind, reason))
+    made.channel, made.simulated = via or (APPLE if is_apples else ""), simulated
     made.details.extend(channels(made.channel, simulated=simulated))
     return made
+
+
+def _is_answer(kind: str, reason: str) -> bool:
+    """Whether a push service was asked for this outcome."""
+    return kind == "sent" or (kind == "failed" and not isinstance(parsed_reason(reason), FixedReason))
 
 
 def with_texts(entries: Iterable[TimelineEntry], zone: ZoneInfo) -> list[TimelineEntry]:

@@ -1,5 +1,6 @@
 """Reasons that facts record, and the state of a timed task, in the reader's language."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import assert_never
 
@@ -19,9 +20,16 @@ from services.domain.recorded_reasons import (
     parsed_reason,
 )
 
+_NUMBERED = re.compile(r"((?:errno|code) [0-9]{3,5}|[0-9]{8}) (.+)")
+"""A push service's answer that is a number, with its meaning."""
+
 
 class ReasonWords:
-    """Writes recorded reasons in one language. Apple's reasons, and what people wrote, stay as they are."""
+    """Writes recorded reasons in one language.
+
+    What people wrote, and names that push services have for their answers, stay as they are. Behind a service's number
+    are words of Carillon's, which are in the catalogues.
+    """
 
     def __init__(self, gettext: Callable[[str], str]) -> None:
         self.gettext = gettext
@@ -29,7 +37,10 @@ class ReasonWords:
 
     def __call__(self, recorded: str) -> str:
         reason = parsed_reason(recorded)
-        return recorded if reason is None else self._text(reason)
+        if reason is not None:
+            return self._text(reason)
+        numbered = _NUMBERED.fullmatch(recorded)
+        return f"{numbered[1]} {self.gettext(numbered[2])}" if numbered else recorded
 
     def _text(self, reason: RecordedReason) -> str:
         _ = self.gettext
@@ -86,6 +97,11 @@ def _fixed_reasons(gettext: Callable[[str], str]) -> Mapping[FixedReason, str]:
         FixedReason.NO_ADDRESS: _("the device's address on the channel was removed meanwhile"),
         FixedReason.NO_CREDENTIALS: _("the app has no credentials for the channel any more"),
         FixedReason.CHANNEL_NOT_ASKED: _("the push was over before the push service was asked"),
+        FixedReason.ENDPOINT_REFUSED: _("the endpoint of its subscription must not be called"),
+        FixedReason.NO_CONNECTION: _("no connection to the push service could be opened"),
+        FixedReason.NO_ACCESS_TOKEN: _("the push service has granted no access token yet"),
+        FixedReason.ACCOUNT_REFUSED: _("the push service does not accept the app's service account"),
+        FixedReason.CREDENTIALS_REFUSED: _("the push service does not accept the app's credentials"),
         FixedReason.IDLE: _("silent for too long"),
         FixedReason.UNACKNOWLEDGED: _("acknowledged nothing"),
         FixedReason.SLOW: _("received too slowly"),

@@ -186,7 +186,7 @@ class HandOverService:
             self._recall(found)
             self._has_work.set()
         else:
-            self._conclude(message, *_outcome(answer, reason, is_uncertain=found.standing is _Standing.UNCERTAIN))
+            self._conclude(message, *last_outcome(answer, reason, is_uncertain=found.standing is _Standing.UNCERTAIN))
 
     def channels_changed(self, appkey: str, *, was_vendor_first: bool = False) -> None:
         """Look at what is pending for the app's devices: its channels, their addresses or its route have changed.
@@ -265,7 +265,7 @@ class HandOverService:
                 self._fanout.send_returned(push, partition, number)
 
 
-def _outcome(answer: ClaimAnswer, reason: str, *, is_uncertain: bool) -> "tuple[OutcomeKind.ValueType, str]":
+def last_outcome(answer: ClaimAnswer, reason: str, *, is_uncertain: bool) -> "tuple[OutcomeKind.ValueType, str]":
     """Return the outcome that follows from the last word on a message, and its reason."""
     match answer:
         case ClaimAnswer.ACCEPTED:
@@ -274,7 +274,7 @@ def _outcome(answer: ClaimAnswer, reason: str, *, is_uncertain: bool) -> "tuple[
             return _FAILED, reason
         case _ if is_uncertain:
             return _FAILED, str(ChannelAcceptanceUnknown(reason))
-        case ClaimAnswer.REFUSED:  # the channel's words are not to be taken for a recall, after which it is asked again
-            return _RETURNED, FixedReason.OTHER if reason == FixedReason.RECALLED else reason
-        case _:
+        case ClaimAnswer.GIVEN_UP if not reason:
             return _RETURNED, FixedReason.CHANNEL_NOT_ASKED
+        case _:  # the channel's words are not to be taken for a recall, after which it is asked again
+            return _RETURNED, FixedReason.OTHER if reason == FixedReason.RECALLED else reason

@@ -41,6 +41,13 @@ class FixedReason(StrEnum):
     NO_CREDENTIALS = "the app has no credentials for the channel"
     """A channel claimed the message, and then the app's credentials were removed."""
 
+    # Why a channel made no request, in the place of a push service's answer.
+    ENDPOINT_REFUSED = "endpoint refused"
+    NO_CONNECTION = "no connection"
+    NO_ACCESS_TOKEN = "no access token yet"  # noqa: S105 - no token
+    ACCOUNT_REFUSED = "service account refused"
+    CREDENTIALS_REFUSED = "client secret refused"
+
     # Why the gateway ended a connection.
     IDLE = "idle"
     UNACKNOWLEDGED = "unacknowledged"

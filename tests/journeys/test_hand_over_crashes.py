@@ -67,7 +67,7 @@ AWAY, REFUSED, PHONE, BUSY = "away", "400-101.refused", "phone", "503-201.busy"
 """Devices: a browser that has no connection; one whose push service refuses all; a phone that comes and goes, at times
 for longer than the grace; and one whose push service wants no requests until the end, so that messages are recalled."""
 
-_FAILED = {"failed": str(ChannelAcceptanceUnknown("errno 101"))}
+_FAILED = {"failed": str(ChannelAcceptanceUnknown("errno 101 encryption headers missing"))}
 EVERYONE = "everyone"
 PUSHES = {AWAY: 12, REFUSED: 12, PHONE: 12, BUSY: 12, EVERYONE: 4}
 """To each device, and to all, between two kills, at most: mailboxes hold 100, however long a busy machine takes."""

@@ -441,12 +441,13 @@ class RetryHistory:
     """The retries of one message for one device so far.
 
     `retries`: back-offs. `variants`: those of ResendOnce. `unknown`: why it is unknown whether the service has accepted
-    the message already; "" if it has not.
+    the message already; "" if it has not. `refused`: the service's last reason to have it asked again later.
     """
 
     retries: int = 0
     variants: frozenset[str] = frozenset()
     unknown: str = ""
+    refused: str = ""
 
     @property
     def next_backoff_ms(self) -> int:
@@ -457,10 +458,10 @@ class RetryHistory:
         match step:
             case ResendOnce(variant):
                 return replace(self, variants=self.variants | {variant})
-            case RetryLater(is_unknown=is_unknown):
-                return replace(self, retries=self.retries + 1, unknown=reason if is_unknown else self.unknown)
-            case DelayDevice():
-                return replace(self, retries=self.retries + 1)
+            case RetryLater(is_unknown=True):
+                return replace(self, retries=self.retries + 1, unknown=reason)
+            case RetryLater() | DelayDevice():
+                return replace(self, retries=self.retries + 1, refused=reason or self.refused)
             case RecordSent() | RecordFailed() | RemoveAddress():
                 return self
             case _:

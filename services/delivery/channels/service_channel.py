@@ -449,7 +449,8 @@ class AppSender(Generic[Credentials, Request, Answer]):
     def _expire(self, message: MessageRequest[Credentials, Request, Answer]) -> None:
         """Give up, because the push expires before a retry. Only an unknown outcome is recorded."""
         if isinstance(message, ClaimedDeviceMessage):
-            message.claims.answered(message.claimed, ClaimAnswer.GIVEN_UP, message.history.unknown)
+            reason = message.history.unknown or message.history.refused
+            message.claims.answered(message.claimed, ClaimAnswer.GIVEN_UP, reason)
             self._schedule.release(message.progress)
         elif message.history.unknown:
             self._record(message, _FAILED, str(AcceptanceUnknown(message.history.unknown)))

@@ -10,7 +10,11 @@ from babel.messages.pofile import read_po
 from console.shell.languages import DEFAULT, LOCALE_DIRECTORY, Languages
 from testkit.repository import ROOT
 
-_WITH_TEXTS = (ROOT / "console", ROOT / "services" / "domain" / "channel_credentials")
+_WITH_TEXTS = (
+    ROOT / "console",
+    ROOT / "services" / "domain" / "channel_credentials",
+    ROOT / "services" / "delivery" / "channels",
+)
 
 
 def extracted() -> set[str | tuple[str, ...]]:

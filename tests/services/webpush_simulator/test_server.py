@@ -64,7 +64,7 @@ class Sender:
         fields = [(name, value) for name, value in headers.items() if value is not None]
         reply = self.simulator.reply_to(fields, request.body() if body is None else body)
         answer = parse_answer(reply.status, dict(reply.headers), reply.body, NOW_MS)
-        return answer.status, answer.reason
+        return answer.status, answer.name
 
 
 def request_to(endpoint: str, browser: BrowserSubscription, expires_ms: int, msgid: int = 7) -> WebPushRequest:

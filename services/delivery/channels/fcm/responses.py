@@ -18,6 +18,7 @@ from services.delivery.channels import (
     RetryLater,
     retry_after_ms,
 )
+from services.domain.recorded_reasons import FixedReason
 
 UNKNOWN = 0
 
@@ -26,15 +27,20 @@ UNKNOWN = 0
 class FcmAnswer:
     """Google's answer. Status UNKNOWN: there was none, so Google may or may not have accepted the message.
 
-    `reason`: the errorCode, or the canonical status. `field`: the field of the request that is wrong, "" for none.
+    `code`: the errorCode, or the canonical status. `field`: the field of the request that is wrong, "" for none.
     `name`: Google's name of an accepted message.
     """
 
     status: int
-    reason: str = ""
+    code: str = ""
     field: str = ""
     name: str = ""
     retry_after_ms: int = 0
+
+    @property
+    def reason(self) -> str:
+        """The code, and the field that is wrong."""
+        return f"{self.code} {self.field}" if self.field else self.code
 
     @property
     def is_unknown(self) -> bool:
@@ -69,11 +75,11 @@ class FcmAction(Enum):
 BAD_ADDRESS = "message.token"
 """The field of an INVALID_ARGUMENT about the address."""
 
-ACCOUNT_REFUSED = "service account refused"
-"""The reason of the answer, with 401, where Google grants no access token, so that no request is made."""
+ACCOUNT_REFUSED = FixedReason.ACCOUNT_REFUSED
+"""The code of the answer, with 401, where Google grants no access token, so that no request is made."""
 
-NO_ACCESS_TOKEN = "no access token yet"  # noqa: S105  # a reason, no secret
-"""The reason of the answer, with 503, while the token server does not answer, so that no request is made."""
+NO_ACCESS_TOKEN = FixedReason.NO_ACCESS_TOKEN
+"""The code of the answer, with 503, while the token server does not answer, so that no request is made."""
 
 HANDLINGS: Mapping[tuple[int, str], FcmAction] = {
     (400, "INVALID_ARGUMENT"): FcmAction.FAIL,
@@ -127,15 +133,17 @@ def handling_of(answer: FcmAnswer) -> FcmHandling:
         return FcmHandling(FcmAction.REPEAT)
     if answer.status == 400 and answer.field == BAD_ADDRESS:
         return FcmHandling(FcmAction.REMOVE)
-    action = HANDLINGS.get((answer.status, answer.reason)) or _BY_STATUS.get(answer.status)
+    action = HANDLINGS.get((answer.status, answer.code)) or _BY_STATUS.get(answer.status)
     action = action or (FcmAction.FAIL if answer.status < 500 else FcmAction.REPEAT)
     return FcmHandling(action, alarm=action in (FcmAction.FAIL, FcmAction.STOP_APP))
 
 
 def label(answer: FcmAnswer) -> str:
-    """The answer as a metric label: the status and a documented reason, so that labels stay few."""
+    """The answer as a metric label: the status and a documented code, so that labels stay few; a wrong address too."""
     status = str(answer.status or "none")
-    return f"{status} {answer.reason}" if (answer.status, answer.reason) in HANDLINGS else status
+    if (answer.status, answer.code) not in HANDLINGS:
+        return status
+    return f"{status} {answer.code}" + (f" {BAD_ADDRESS}" if answer.field == BAD_ADDRESS else "")
 
 
 def react(answer: FcmAnswer, history: RetryHistory) -> Reaction:
@@ -162,7 +170,7 @@ def react(answer: FcmAnswer, history: RetryHistory) -> Reaction:
 
 
 def _alarm_text(answer: FcmAnswer) -> str:
-    if answer.reason == ACCOUNT_REFUSED:
+    if answer.code == ACCOUNT_REFUSED:
         return _ACCOUNT_REFUSED
     return f"{_ALARM}{f': {answer.field}' if answer.field else ''}"
 
@@ -190,7 +198,7 @@ _bodies = msgspec.json.Decoder(_Body)
 
 
 def parse_answer(status: int, retry_after: str, body: bytes, now_ms: int) -> FcmAnswer:
-    """Read an answer. `retry_after`: the header, "" for none. Without a reason the answer's names the status."""
+    """Read an answer. `retry_after`: the header, "" for none. Without a code the answer's names the status."""
     try:
         found = _bodies.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -199,8 +207,8 @@ def parse_answer(status: int, retry_after: str, body: bytes, now_ms: int) -> Fcm
         return FcmAnswer(200, name=found.name[:_MAX_TEXT])
     error = found.error or _Error()
     codes = [str(each.get("errorCode", "")) for each in error.details if each.get("@type") == _FCM_ERROR]
-    reason = next(filter(None, codes), error.status)[:_MAX_TEXT] or f"HTTP {status}"
-    return FcmAnswer(status, reason, _wrong_field(error), retry_after_ms=retry_after_ms(retry_after, now_ms))
+    code = next(filter(None, codes), error.status)[:_MAX_TEXT] or f"HTTP {status}"
+    return FcmAnswer(status, code, _wrong_field(error), retry_after_ms=retry_after_ms(retry_after, now_ms))
 
 
 def _wrong_field(error: _Error) -> str:

@@ -114,7 +114,7 @@ class FcmCheck:
         if account is None:
             return CheckChannelResponse(reason="the app has no usable service account for FCM")
         answer = await self._service.check(account)
-        accepted = (answer.status, answer.reason) in _ACCEPTED
+        accepted = (answer.status, answer.code) in _ACCEPTED
         reason = f"{answer.status} {answer.reason}" if answer.status and answer.reason else answer.reason
         return CheckChannelResponse(accepted=accepted, reason=reason or "200", simulated=self._simulated)
 

@@ -15,16 +15,17 @@ from services.delivery.channels import (
     RetryHistory,
     RetryLater,
 )
+from services.domain.recorded_reasons import FixedReason
 
 UNKNOWN = 0
 ACCEPTED = "80000000"
 SOME_REFUSED = "80100000"
 ALL_INVALID = "80300007"
 
-CREDENTIALS_REFUSED = "client secret refused"
+CREDENTIALS_REFUSED = FixedReason.CREDENTIALS_REFUSED
 """In the place of a code, where Huawei grants no access token, so that no request is made."""
 
-NO_ACCESS_TOKEN = "no access token yet"  # noqa: S105  # a reason, no secret
+NO_ACCESS_TOKEN = FixedReason.NO_ACCESS_TOKEN
 """In the place of a code, while the token server does not answer, so that no request is made."""
 
 RENEWED = "new access token"

@@ -21,12 +21,14 @@ from services.delivery.channels import (
     RetryLater,
     retry_after_ms,
 )
+from services.domain.channel_credentials.fields import words
+from services.domain.recorded_reasons import FixedReason
 
 UNKNOWN = 0
 LOCAL = -1
-ENDPOINT_REFUSED = "endpoint refused"
-NO_CONNECTION = "no connection"
-"""The reasons of LOCAL."""
+ENDPOINT_REFUSED = FixedReason.ENDPOINT_REFUSED
+NO_CONNECTION = FixedReason.NO_CONNECTION
+"""The names of LOCAL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +36,21 @@ class WebPushAnswer:
     """A push service's answer.
 
     Status UNKNOWN: there was no answer, so it may or may not have accepted the message. Status LOCAL: the request was
-    not sent, because the endpoint may not be called, or there is no connection to it. `ttl_s`: for how long the service
-    keeps the message, if it says.
+    not sent, because the endpoint may not be called, or there is no connection to it. `name`: what the service calls
+    it, or the status; "" if it has accepted the message. `ttl_s`: for how long the service keeps the message, if it
+    says.
     """
 
     status: int
-    reason: str = ""
+    name: str = ""
     retry_after_ms: int = 0
     ttl_s: int | None = None
+
+    @property
+    def reason(self) -> str:
+        """The name, with its meaning where it is a number."""
+        found = HANDLINGS.get((self.status, self.name))
+        return f"{self.name} {found.words}" if found and found.words else self.name
 
     @property
     def is_unknown(self) -> bool:
@@ -80,10 +89,14 @@ class WebPushAction(Enum):
 
 
 class WebPushHandling(NamedTuple):
-    """The action after an answer. `alarm`: an operator has to act."""
+    """The action after an answer. `alarm`: an operator has to act. `words`: the meaning of a number, for people."""
 
     action: WebPushAction
     alarm: bool = False
+    words: str = ""
+
+    def meaning(self, text: str) -> "WebPushHandling":
+        return self._replace(words=text)
 
 
 _INVALID = WebPushHandling(WebPushAction.FAIL, alarm=True)
@@ -95,24 +108,24 @@ _UNKNOWN = WebPushHandling(WebPushAction.REPEAT)
 
 HANDLINGS: dict[tuple[int, str], WebPushHandling] = {
     (400, "UnauthorizedRegistration"): _ENDED,  # Chrome's: subscribed with another key
-    (400, "errno 101"): _INVALID,  # Mozilla's: no encryption headers
-    (400, "errno 108"): _INVALID,  # router type
-    (400, "errno 110"): _INVALID,  # bad encryption headers
-    (400, "errno 111"): _INVALID,  # no TTL
-    (400, "errno 112"): _INVALID,  # bad TTL, by Mozilla's document
-    (400, "errno 113"): _INVALID,  # bad topic
-    (400, "errno 114"): _INVALID,  # bad TTL
-    (401, "errno 109"): _REFUSED_TOKEN,
+    (400, "errno 101"): _INVALID.meaning(words("encryption headers missing")),  # Mozilla's
+    (400, "errno 108"): _INVALID.meaning(words("wrong router type")),
+    (400, "errno 110"): _INVALID.meaning(words("wrong encryption headers")),
+    (400, "errno 111"): _INVALID.meaning(words("time to live missing")),
+    (400, "errno 112"): _INVALID.meaning(words("wrong time to live")),  # by Mozilla's document; its code has 114
+    (400, "errno 113"): _INVALID.meaning(words("wrong topic")),
+    (400, "errno 114"): _INVALID.meaning(words("wrong time to live")),
+    (401, "errno 109"): _REFUSED_TOKEN.meaning(words("not authenticated")),
     (403, "BadJwtToken"): _REFUSED_TOKEN,  # Apple's
-    (404, "errno 102"): _ENDED,
-    (410, "errno 103"): _ENDED,
-    (410, "errno 105"): _ENDED,
-    (410, "errno 106"): _ENDED,
-    (413, "errno 104"): WebPushHandling(WebPushAction.SHORTEN),
-    (429, "code 42901"): _TOO_MANY,  # ntfy's
-    (503, "errno 201"): _NOT_NOW,
-    (503, "errno 202"): _NOT_NOW,
-    (507, "code 50701"): _NOT_NOW,  # ntfy's: it has never seen a subscriber
+    (404, "errno 102"): _ENDED.meaning(words("unknown endpoint")),
+    (410, "errno 103"): _ENDED.meaning(words("endpoint expired")),
+    (410, "errno 105"): _ENDED.meaning(words("endpoint unavailable")),
+    (410, "errno 106"): _ENDED.meaning(words("invalid subscription")),
+    (413, "errno 104"): WebPushHandling(WebPushAction.SHORTEN, words=words("message too large")),
+    (429, "code 42901"): _TOO_MANY.meaning(words("too many messages")),  # ntfy's
+    (503, "errno 201"): _NOT_NOW.meaning(words("temporarily unavailable")),
+    (503, "errno 202"): _NOT_NOW.meaning(words("temporarily unavailable")),
+    (507, "code 50701"): _NOT_NOW.meaning(words("no subscriber yet")),  # ntfy's
     (LOCAL, ENDPOINT_REFUSED): _INVALID,
     (LOCAL, NO_CONNECTION): _NOT_NOW,
 }
@@ -142,14 +155,14 @@ def handling_of(answer: WebPushAnswer) -> WebPushHandling:
         return _ACCEPTED
     if answer.is_unknown:
         return _UNKNOWN
-    found = HANDLINGS.get((answer.status, answer.reason)) or _BY_STATUS.get(answer.status)
+    found = HANDLINGS.get((answer.status, answer.name)) or _BY_STATUS.get(answer.status)
     return found or (_INVALID if answer.status < 500 else _UNKNOWN)
 
 
 def label(answer: WebPushAnswer) -> str:
-    """The answer as a metric label: the status and a documented reason, so that labels stay few."""
+    """The answer as a metric label: the status and a documented name, so that labels stay few."""
     status = {UNKNOWN: "none", LOCAL: "local"}.get(answer.status, str(answer.status))
-    return f"{status} {answer.reason}" if (answer.status, answer.reason) in HANDLINGS else status
+    return f"{status} {answer.name}" if (answer.status, answer.name) in HANDLINGS else status
 
 
 SMALL = "small body"
@@ -258,16 +271,16 @@ _SECONDS = re.compile(r"[0-9]{1,9}")
 
 
 def parse_answer(status: int, headers: Mapping[str, str], body: bytes, now_ms: int) -> WebPushAnswer:
-    """Read an answer. `headers`: by their names in lower case. The status is the reason where the body names none."""
+    """Read an answer. `headers`: by their names in lower case. The status is the name where the body has none."""
     return WebPushAnswer(
         status,
-        "" if 200 <= status < 300 else _reason(status, body),
+        "" if 200 <= status < 300 else _name(status, body),
         retry_after_ms(headers.get("retry-after", ""), now_ms),
         int(found) if _SECONDS.fullmatch(found := headers.get("ttl", "")) else None,
     )
 
 
-def _reason(status: int, body: bytes) -> str:
+def _name(status: int, body: bytes) -> str:
     if _UNAUTHORIZED in body:
         return _UNAUTHORIZED.decode()
     try:

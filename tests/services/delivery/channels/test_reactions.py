@@ -14,7 +14,7 @@ from services.delivery.channels import (
     backoff_ms,
 )
 
-HISTORY = RetryHistory(1, frozenset({"a"}), "reset")
+HISTORY = RetryHistory(1, frozenset({"a"}), "reset", "busy")
 
 
 @pytest.mark.parametrize(
@@ -23,10 +23,10 @@ HISTORY = RetryHistory(1, frozenset({"a"}), "reset")
         (RecordSent(), HISTORY),
         (RecordFailed(), HISTORY),
         (RemoveAddress(), HISTORY),
-        (ResendOnce("b"), RetryHistory(1, frozenset({"a", "b"}), "reset")),
-        (RetryLater(), RetryHistory(2, frozenset({"a"}), "reset")),
-        (RetryLater(is_unknown=True), RetryHistory(2, frozenset({"a"}), "no answer in time")),
-        (DelayDevice(), RetryHistory(2, frozenset({"a"}), "reset")),
+        (ResendOnce("b"), RetryHistory(1, frozenset({"a", "b"}), "reset", "busy")),
+        (RetryLater(), RetryHistory(2, frozenset({"a"}), "reset", "no answer in time")),
+        (RetryLater(is_unknown=True), RetryHistory(2, frozenset({"a"}), "no answer in time", "busy")),
+        (DelayDevice(), RetryHistory(2, frozenset({"a"}), "reset", "no answer in time")),
     ],
 )
 def test_a_step_changes_the_messages_history(step: Step, expected: RetryHistory) -> None:

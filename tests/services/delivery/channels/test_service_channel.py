@@ -136,9 +136,9 @@ class Toy:
 class Harness:
     """A ServiceChannel of the toy, with the registry, the log and the recorder replaced by lists."""
 
-    def __init__(self, channel: "Channel.ValueType" = Channel.CHANNEL_APNS) -> None:
+    def __init__(self, channel: "Channel.ValueType" = Channel.CHANNEL_APNS, toy: Toy | None = None) -> None:
         self.clock = ManualClock(START_MS)
-        self.toy = Toy()
+        self.toy = toy or Toy()
         self.toy.channel = channel
         self.claims: list[tuple[int, str, str]] = []
         self.is_registry_away = False
@@ -170,7 +170,7 @@ class Harness:
         if self.is_registry_away:
             raise UnavailableError("away")
         if isinstance(request, GetAddressesRequest):
-            assert request.channel == Channel.CHANNEL_WEBPUSH
+            assert request.channel == self.toy.channel
             return GetAddressesResponse(addresses=[self._address(number) for number in request.numbers])
         return GetTokensResponse(tokens=[f"d{n}" for n in request.numbers], active_ms=[0 for _ in request.numbers])
 
@@ -207,7 +207,7 @@ class Harness:
     async def hand_over(self, *devices: int, period_s: int = 3600) -> None:
         send = SendPush(msgid=7, appkey=APP, message=Message(content="hello"))
         push = StartedPush(send, 0, START_MS + 1000 * period_s)
-        self.channel.hand_over([ClaimedMessage(push, 0, n, 7, Channel.CHANNEL_WEBPUSH) for n in devices], self)
+        self.channel.hand_over([ClaimedMessage(push, 0, n, 7, self.toy.channel) for n in devices], self)
         await run_ready_tasks()
 
     def may_request(self, message: ClaimedMessage) -> bool:
@@ -378,7 +378,7 @@ async def test_claimed_messages_are_sent_to_addresses_and_their_answers_told(web
 async def test_an_unanswered_request_is_told_at_once_and_repeated_until_the_push_is_over(web: Harness) -> None:
     await web.hand_over(0, 1, period_s=3)
     await web.answer("reset", "busy")
-    assert web.claims == [(0, "UNANSWERED", "reset"), (1, "POSTPONED", "busy"), (1, "GIVEN_UP", "")]
+    assert web.claims == [(0, "UNANSWERED", "reset"), (1, "POSTPONED", "busy"), (1, "GIVEN_UP", "busy")]
     await web.move(1)
     await web.answer("busy")
     assert web.claims[3:] == [(0, "POSTPONED", "busy"), (0, "GIVEN_UP", "reset")]
@@ -390,7 +390,7 @@ async def test_a_recalled_message_is_not_requested_again_and_takes_no_memory(web
     await web.hand_over(0)
     web.not_wanted.add(0)  # recalled as soon as it is refused
     await web.answer("busy")
-    assert web.claims == [(0, "POSTPONED", "busy"), (0, "GIVEN_UP", "")]
+    assert web.claims == [(0, "POSTPONED", "busy"), (0, "GIVEN_UP", "busy")]
     assert web.channel.is_idle
 
     await web.hand_over(1)

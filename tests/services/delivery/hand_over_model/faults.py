@@ -37,7 +37,7 @@ FAULTS: Mapping[str, Sequence[Edit]] = {
         Edit(f"{_DUE}:DueHandOvers._claimed", "return claimed | unwritten if unwritten else claimed", "return claimed")
     ],
     "a refused repetition of an unanswered request counts as a refusal": [
-        Edit(f"{_SERVICE}:_outcome", "case _ if is_uncertain:", "case _ if False:")
+        Edit(f"{_SERVICE}:last_outcome", "case _ if is_uncertain:", "case _ if False:")
     ],
     "a restarted owner takes a refusal as certain": [
         Edit(f"{_SERVICE}:HandOverService.begin", "is_uncertain=True", "is_uncertain=False")

@@ -79,7 +79,7 @@ def test_the_first_answer(answer: FcmAnswer, step: Step, circuit: CircuitChange,
 
 
 def test_every_documented_answer_has_a_row() -> None:
-    assert set(HANDLINGS) <= {(answer.status, answer.reason) for answer, *_ in ROWS}
+    assert set(HANDLINGS) <= {(answer.status, answer.code) for answer, *_ in ROWS}
 
 
 def test_a_second_refusal_of_an_access_token_stops_the_app() -> None:

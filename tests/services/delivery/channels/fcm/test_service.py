@@ -92,7 +92,7 @@ async def test_what_google_calls_no_token_is_removed(address: str) -> None:
     async with running_fcm() as fcm:
         fcm.start(address, ADDRESS)
         await fcm.until(lambda: len(fcm.outcomes) == 2)
-        assert fcm.outcomes == {0: (FAILED, "INVALID_ARGUMENT"), 1: (SENT, "")}
+        assert fcm.outcomes == {0: (FAILED, "INVALID_ARGUMENT message.token"), 1: (SENT, "")}
         assert [command.clear_address.only_hash for command in fcm.removed] == [address_hash(CHANNEL_FCM, address)]
 
 

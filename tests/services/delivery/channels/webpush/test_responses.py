@@ -98,7 +98,7 @@ def test_the_first_answer(answer: WebPushAnswer, step: Step, is_alarm: bool) -> 
 
 
 def test_every_documented_answer_has_a_row() -> None:
-    rows = {(answer.status, answer.reason) for answer, *_ in ROWS}
+    rows = {(answer.status, answer.name) for answer, *_ in ROWS}
     assert set(HANDLINGS) <= rows
 
 
@@ -146,7 +146,7 @@ def test_the_lifetime_that_a_push_service_grants() -> None:
 
 @pytest.mark.parametrize("body", [b"\xff", b"[" * 100_000, b'{"errno":"x"}', b"{}", b"null", b'{"reason":""}'])
 def test_bodies_that_say_nothing(body: bytes) -> None:
-    assert parse_answer(404, {}, body, NOW_MS).reason == "HTTP 404"
+    assert parse_answer(404, {}, body, NOW_MS).name == "HTTP 404"
 
 
 def refusals_of(refusals: Refusals, appkey: str, endpoints: Iterable[str], now_ms: int) -> list[Reaction]:
