@@ -49,6 +49,34 @@ HAND_OVER_BUGS: Sequence[PlantedBug] = (
         (f"{_HAND_OVERS}._recall", "found.standing is not _Standing.WAITS", "False"),
     ),
     planted_bug(
+        "request-not-noted",
+        "a request that leaves is not noted, so its message is recalled while the channel may be taking it",
+        "hand-overs",
+        (f"{_HAND_OVERS}.begin_request", "found.standing = _Standing.REQUESTED", "pass"),
+    ),
+    planted_bug(
+        "certain-after-a-restart",
+        "a process that takes over believes that a former one has made no request",
+        "hand-overs",
+        (f"{_HAND_OVERS}.begin", "is_uncertain=True", "is_uncertain=False"),
+    ),
+    planted_bug(
+        "returned-while-unknown",
+        "a message goes back to the own connection although a request for it had no answer",
+        "hand-overs",
+        ("services.delivery.handing_over:last_outcome", "case _ if is_uncertain:", "case _ if False:"),
+    ),
+    planted_bug(
+        "claims-not-in-snapshots",
+        "a snapshot lacks the claims, and a process that starts from it does not know them",
+        "hand-overs",
+        (
+            "services.delivery.state.serialization:_then_started",
+            "for hand_overs in state.hand_overs.dump():",
+            "for hand_overs in ():",
+        ),
+    ),
+    planted_bug(
         "postponed-for-ever",
         "a message that a channel has put off is not offered to it again",
         "hand-overs",

@@ -29,6 +29,17 @@ async def test_pushes_unsent_at_the_stop_are_sent_after_the_next_start(ios: IosH
         assert simulator.tokens == [VALID_TOKENS[1]]
 
 
+async def test_neither_a_replay_nor_a_start_asks_apple_again(ios: IosHarness) -> None:
+    async with ios.running():
+        (device,) = await ios.register(VALID_TOKENS[0])
+        msgid = await ios.send(device)
+        await ios.delivery.expect_outcomes(OutcomeRow(msgid, device, SENT))
+    assert (await ios.delivery.verify()).equal
+    async with ios.running() as simulator:
+        await ios.delivery.advance(60, steps=6)
+        assert simulator.request_count == 0
+
+
 async def test_pushes_wait_while_the_registry_is_unavailable(ios: IosHarness) -> None:
     async with ios.running():
         (device,) = await ios.register(VALID_TOKENS[0])

@@ -193,3 +193,19 @@ async def test_a_killed_delivery_repeats_the_request_and_the_phone_shows_one(fcm
     async with fcm.running():
         await fcm.advance_until(lambda: len(fcm.google.received) == 1)
         await fcm.delivery.expect_outcomes(OutcomeRow(msgid, phone.device, HANDED_OVER))
+
+
+async def test_neither_a_replay_nor_a_start_asks_google_again(fcm: FcmHarness) -> None:
+    """What was handed over is requested no more; of a request without an answer a replay makes none."""
+    async with fcm.running():
+        taken, silent = await fcm.phone("cXz1y:APA91bH"), await fcm.phone("silence:x")
+        await fcm.delivery.advance(20)
+        msgid = await fcm.send_to(taken)
+        await fcm.advance_until(lambda: len(fcm.google.received) == 1)
+        await fcm.delivery.expect_outcomes(OutcomeRow(msgid, taken.device, HANDED_OVER))
+    await fcm.expect_no_requests(lambda: fcm.google.requests, at_start=True)
+    async with fcm.running():
+        await fcm.delivery.advance(20)
+        await fcm.send_to(silent)
+        await fcm.advance_until(lambda: fcm.google.requests == 2)
+    await fcm.expect_no_requests(lambda: fcm.google.requests, at_start=False)

@@ -136,3 +136,19 @@ async def test_a_killed_delivery_repeats_the_request_and_the_phone_shows_one(har
     async with harmony.running():
         await harmony.advance_until(lambda: len(harmony.huawei.received) == 1)
         await harmony.delivery.expect_outcomes(OutcomeRow(msgid, phone, HANDED_OVER))
+
+
+async def test_neither_a_replay_nor_a_start_asks_huawei_again(harmony: HarmonyHarness) -> None:
+    """What was handed over is requested no more; of a request without an answer a replay makes none."""
+    async with harmony.running():
+        taken, silent = await harmony.phone(PHONE), await harmony.phone("silence:x")
+        await harmony.delivery.advance(20)
+        msgid = await harmony.send_to(taken)
+        await harmony.advance_until(lambda: len(harmony.huawei.received) == 1)
+        await harmony.delivery.expect_outcomes(OutcomeRow(msgid, taken, HANDED_OVER))
+    await harmony.expect_no_requests(lambda: harmony.huawei.requests, at_start=True)
+    async with harmony.running():
+        await harmony.delivery.advance(20)
+        await harmony.send_to(silent)
+        await harmony.advance_until(lambda: harmony.huawei.requests == 2)
+    await harmony.expect_no_requests(lambda: harmony.huawei.requests, at_start=False)

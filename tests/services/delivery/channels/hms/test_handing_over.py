@@ -210,3 +210,19 @@ async def test_a_killed_delivery_repeats_the_request_and_the_phone_shows_one(hms
     async with hms.running():
         await hms.advance_until(lambda: len(hms.huawei.received) == 1)
         await hms.delivery.expect_outcomes(OutcomeRow(msgid, phone.device, HANDED_OVER))
+
+
+async def test_neither_a_replay_nor_a_start_asks_huawei_again(hms: HmsHarness) -> None:
+    """What was handed over is requested no more; of a request without an answer a replay makes none."""
+    async with hms.running():
+        taken, silent = await hms.phone(PHONE), await hms.phone("silence:x")
+        await hms.delivery.advance(20)
+        msgid = await hms.send_to(taken)
+        await hms.advance_until(lambda: len(hms.huawei.received) == 1)
+        await hms.delivery.expect_outcomes(OutcomeRow(msgid, taken.device, HANDED_OVER))
+    await hms.expect_no_requests(lambda: hms.huawei.requests, at_start=True)
+    async with hms.running():
+        await hms.delivery.advance(20)
+        await hms.send_to(silent)
+        await hms.advance_until(lambda: hms.huawei.requests == 2)
+    await hms.expect_no_requests(lambda: hms.huawei.requests, at_start=False)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.channels import AppLimits
 from services.delivery.channels.health import Alarms
-from services.delivery.channels.webpush.responses import HANDLINGS, LOCAL, WebPushAction
+from services.delivery.channels.webpush.responses import HANDLINGS, LOCAL, WebPushAction, WebPushAnswer
 from services.delivery.channels.webpush.service import WebPushService
 from services.domain.channel_credentials.webpush import open_web_push, public_key_of
 from services.domain.ids import event_id
@@ -124,6 +125,15 @@ class WebPushHarness:
         facts = [decode(record) for each in partitions for record in await self.delivery.records(each)]
         return list(told.simulators), [list(batch.simulated) for fact in facts for batch in fact.outcomes.apps]
 
+    async def expect_no_requests(self, requests: Callable[[], int], *, at_start: bool) -> None:
+        """Replay delivery, which does not run, and `at_start` let it run for a minute: nothing is requested."""
+        before = requests()
+        assert (await self.delivery.verify()).equal
+        if at_start:
+            async with self.running():
+                await self.delivery.advance(60, steps=6)
+        assert requests() == before
+
     async def dead(self) -> list[tuple[str, str]]:
         """Return the token of each dead address, and the reason."""
         request = ListAddressesRequest(appkey=self.app.appkey, dead=True, limit=10)
@@ -193,9 +203,15 @@ async def test_a_message_reaches_an_absent_browser_after_the_grace_and_its_repor
     opened = open_web_push(web.app, MasterKey(bytes(32)))
     assert opened is not None
     words = canaries(opened.key_pem)
-    said = "".join(capfd.readouterr())
-    assert not [word for word in words if word.decode() in said]
+    p256dh, auth = browser.subscription.p256dh, browser.subscription.auth
+    of_device = [web.push_service.endpoint(browser.subscription).encode(), p256dh, auth]
+    of_device += [urlsafe_b64encode(each).rstrip(b"=") for each in (p256dh, auth)]
+    said = "".join(capfd.readouterr()).encode("utf-8", "surrogateescape")
+    assert not [word for word in (*words, *of_device) if word in said]
     assert files_containing(delivery.directory, words) == []
+    holding = files_containing(delivery.directory, of_device)
+    outside_of_the_log = [path.parent.name for path in holding if not path.name.startswith("log.sqlite")]
+    assert set(outside_of_the_log) == {"registry"}, "no other role keeps the address and the keys of a device"
 
 
 async def test_what_a_simulator_takes_stays_in_the_process_and_is_told(delivery: DeliveryHarness) -> None:
@@ -216,12 +232,12 @@ async def test_what_a_simulator_takes_stays_in_the_process_and_is_told(delivery:
 DOCUMENTED = [key for key in HANDLINGS if key[0] != LOCAL]
 
 
-@pytest.mark.parametrize(("status", "reason"), DOCUMENTED)
+@pytest.mark.parametrize(("status", "name"), DOCUMENTED)
 async def test_what_follows_from_each_documented_answer(
-    web: WebPushHarness, monkeypatch: pytest.MonkeyPatch, status: int, reason: str
+    web: WebPushHarness, monkeypatch: pytest.MonkeyPatch, status: int, name: str
 ) -> None:
-    token, alarms = f"{status}-{reason.rpartition(' ')[2]}.x", []
-    counter = CHANNEL_ANSWERS.labels("webpush", f"{status} {reason}")
+    token, alarms, reason = f"{status}-{name.rpartition(' ')[2]}.x", [], WebPushAnswer(status, name).reason
+    counter = CHANNEL_ANSWERS.labels("webpush", f"{status} {name}")
     before = counter._value.get()
     async with web.running():
         browser = await web.browser(token)
@@ -233,7 +249,7 @@ async def test_what_follows_from_each_documented_answer(
             WebPushAction.SHORTEN: OutcomeRow(msgid, browser.device, RETURNED, reason),
             WebPushAction.REMOVE: OutcomeRow(msgid, browser.device, RETURNED, reason),
         }
-        expected = row.get(HANDLINGS[status, reason].action)
+        expected = row.get(HANDLINGS[status, name].action)
         if expected is not None:
             await web.advance_until(lambda: web.push_service.requests > 0)
             await web.delivery.expect_outcomes(expected)
@@ -241,9 +257,9 @@ async def test_what_follows_from_each_documented_answer(
             await web.advance_until(lambda: web.push_service.requests >= 2)
             assert await web.delivery.outcomes(FAILED, RETURNED, HANDED_OVER) == []
         assert counter._value.get() > before
-        assert alarms == ([(web.app.appkey, reason)] if HANDLINGS[status, reason].alarm else [])
+        assert alarms == ([(web.app.appkey, reason)] if HANDLINGS[status, name].alarm else [])
         await web.wait_commands_applied()
-        is_dead = HANDLINGS[status, reason].action is WebPushAction.REMOVE
+        is_dead = HANDLINGS[status, name].action is WebPushAction.REMOVE
         assert await web.dead() == ([(token, reason)] if is_dead else [])
         found = await web.registry.GetDevices(GetDevicesRequest(appkey=web.app.appkey, tokens=[token]))
         assert not found.devices[0].removed_ms
@@ -398,6 +414,22 @@ async def test_a_killed_delivery_repeats_the_request_and_the_browser_shows_one(w
     async with web.running():
         await web.advance_until(lambda: len(web.push_service.received) == 1)
         await web.delivery.expect_outcomes(OutcomeRow(msgid, browser.device, HANDED_OVER))
+
+
+async def test_neither_a_replay_nor_a_start_asks_the_push_service_again(web: WebPushHarness) -> None:
+    """What was handed over is requested no more; of a request without an answer a replay makes none."""
+    async with web.running():
+        taken, silent = await web.browser("a"), await web.browser("silence.x")
+        await web.delivery.advance(20)
+        msgid = await web.send(taken)
+        await web.advance_until(lambda: len(web.push_service.received) == 1)
+        await web.delivery.expect_outcomes(OutcomeRow(msgid, taken.device, HANDED_OVER))
+    await web.expect_no_requests(lambda: web.push_service.requests, at_start=True)
+    async with web.running():
+        await web.delivery.advance(20)
+        await web.send(silent)
+        await web.advance_until(lambda: web.push_service.requests == 2)
+    await web.expect_no_requests(lambda: web.push_service.requests, at_start=False)
 
 
 async def test_endpoints_that_the_operator_did_not_name_are_not_called(web: WebPushHarness) -> None:
