@@ -182,10 +182,13 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
         ),
     },
     "registry.v1.DeviceCommand": {Sort.DEVICE_ID: "token", Sort.NEITHER: "appkey session"},
+    "registry.v1.EraseDevice": {Sort.NEITHER: "number erased_ms"},
+    "registry.v1.ErasedDevice": {Sort.NEITHER: "partition number former_numbers token_name"},
     "registry.v1.Identity": {Sort.APP: "keys tags", Sort.NEITHER: "mode"},
     "registry.v1.KeyFingerprint": {Sort.NEITHER: "purpose fingerprint predecessor switched_ms predecessor_dropped"},
     "registry.v1.NumberRegistration": {Sort.NEITHER: "number registered_ms"},
     "registry.v1.Pause": {Sort.APP: "reason", Sort.NEITHER: "since_ms"},
+    "registry.v1.PersonErased": {Sort.NEITHER: "erasure_id appkey alias_names subjects"},
     "registry.v1.Quotas": {
         Sort.NEITHER: (
             "requests_per_s targets_per_s broadcasts_per_day devices stored_task_bytes registrations_per_minute"
@@ -224,7 +227,7 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     "runtime.v1.ProcessProblem": {Sort.NEITHER: "part text"},
     "runtime.v1.ProcessStatus": {Sort.NEITHER: "host version started_ms stage connected_devices instance"},
     "runtime.v1.ResultCount": {Sort.NEITHER: "result count"},
-    "runtime.v1.RoleStatus": {Sort.NEITHER: "role shard shards stands_by lag_records lag_ms work"},
+    "runtime.v1.RoleStatus": {Sort.NEITHER: "role shard shards stands_by lag_records lag_ms work erasures_until"},
     "scheduling.v1.CancelTask": {Sort.NEITHER: "appkeys"},
     "scheduling.v1.Claim": {Sort.REQUEST: "answer_json", Sort.NEITHER: "key request_digest"},
     "scheduling.v1.CreateTask": {Sort.NEITHER: "due_ms at_once"},

@@ -1,4 +1,4 @@
-"""The seventeen topics of Carillon's event log, the key of a device's records, and each user's rights on topics."""
+"""The eighteen topics of Carillon's event log, the key of a device's records, and each user's rights on topics."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -11,6 +11,7 @@ from protos.gateway.v1.sessions_pb2 import SessionFact
 from protos.push.v1.push_pb2 import PushCommand
 from protos.registry.v1.apps_pb2 import AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand, DeviceFact
+from protos.registry.v1.erasures_pb2 import ErasureFact
 from protos.runtime.v1.claims_pb2 import MessageIdFact, NonceFact
 from protos.runtime.v1.instances_pb2 import InstanceFact
 from protos.runtime.v1.processes_pb2 import ProcessFact
@@ -87,6 +88,7 @@ LOG_INS = Topic("log-ins", LogInFact, single=True, written_by=("accounts",), rea
 DRAFTS = Topic(
     "drafts", DraftFact, single=True, written_by=("accounts",), read_by=("accounts", "analytics", "webhooks")
 )
+ERASURES = Topic("erasures", ErasureFact, single=True, kept=True, written_by=("registry",), read_by=EVERY_ROLE)
 PUSH_ENDS = Topic("push-ends", PushEndFact, single=True, written_by=("webhooks",), read_by=("webhooks",))
 PROCESSES = Topic(
     PROCESSES_TOPIC,
@@ -117,6 +119,7 @@ TOPICS: Topics = {
         DRAFTS,
         PUSH_ENDS,
         PROCESSES,
+        ERASURES,
     )
 }
 

@@ -297,7 +297,7 @@ def _change(device: Device, command: DeviceCommand) -> None:
             _set_address(device, command.set_address, command.meta.time_ms)
         case "clear_address":
             _clear_address(device, command.clear_address, command.meta.time_ms)
-        case "register" | "revoke_key" | "revoke_all_keys" | "reserve_numbers" | "begin_session" | None:
+        case "register" | "revoke_key" | "revoke_all_keys" | "reserve_numbers" | "begin_session" | "erase" | None:
             pass
         case unexpected:
             assert_never(unexpected)

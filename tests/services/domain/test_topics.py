@@ -53,6 +53,7 @@ def test_the_names_and_shapes_of_the_topics_never_change() -> None:
         "drafts": (True, False),
         "push-ends": (True, False),
         "processes": (True, True),
+        "erasures": (True, False),
     }
     assert [topic.partitions(32) for topic in TOPICS.values()] == [
         32,
@@ -64,6 +65,7 @@ def test_the_names_and_shapes_of_the_topics_never_change() -> None:
         32,
         32,
         32,
+        1,
         1,
         1,
         1,
