@@ -2,6 +2,7 @@
 
 It stands outside the log with signed topics: records are sealed, then signed. Values of records stay as stored, so
 that marks, signatures, the archive and dead letters never see what is sealed; `decode` merges what a reader opened.
+A key with a token in it is stored with the token's name; the partition is that of the key in clear.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +51,8 @@ class SealedLog(DelegatingLog):
     def _sealed(self, new_record: NewRecord) -> NewRecord:
         if new_record.topic not in SEALED_TOPICS or sealed_part(new_record.value) is not None:
             return new_record
-        envelope: Any = self.topics[new_record.topic].envelope()
+        topic = self.topics[new_record.topic]
+        envelope: Any = topic.envelope()
         try:
             envelope.ParseFromString(new_record.value)
         except DecodeError:
@@ -59,7 +61,8 @@ class SealedLog(DelegatingLog):
         if sealed is None:
             return new_record
         trailer = AppFact(meta=Meta(sealed=sealed)).SerializeToString()
-        return NewRecord(*new_record[:3], envelope.SerializeToString() + trailer)
+        key = (topic.key_of(envelope) if topic.key_of else None) or new_record.key
+        return NewRecord(*new_record[:2], key, envelope.SerializeToString() + trailer)
 
 
 class _OpeningReader:

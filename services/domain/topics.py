@@ -27,9 +27,24 @@ from services.replica.own_status import PROCESSES_TOPIC
 _MEMBERS = ("registry", "scheduling", "targeting", "delivery")
 """The roles whose processes say in `instances` that they are alive."""
 
+
+def device_key(appkey: str, token: str) -> bytes:
+    """Return the key of a device's records, from which their partition follows."""
+    return f"{appkey}/{token}".encode()
+
+
+def _key_of_command(command: DeviceCommand) -> bytes | None:
+    return device_key(command.appkey, command.token) if command.token else None
+
+
+def _key_of_device(fact: DeviceFact) -> bytes | None:
+    return device_key(fact.device.appkey, fact.device.token) if fact.HasField("device") else None
+
+
 DEVICE_COMMANDS = Topic(
     "device-commands",
     DeviceCommand,
+    key_of=_key_of_command,
     written_by=("edge", "gateway", "delivery", "registry"),
     read_by=("registry", "analytics"),
     answered_by=("registry",),
@@ -55,6 +70,8 @@ DEVICES = Topic(
     "devices",
     DeviceFact,
     compacted=True,
+    removable=True,
+    key_of=_key_of_device,
     written_by=("registry",),
     read_by=("registry", "targeting", "analytics", "webhooks"),
     answered_by=("registry", "targeting"),
@@ -122,11 +139,6 @@ TOPICS: Topics = {
         ERASURES,
     )
 }
-
-
-def device_key(appkey: str, token: str) -> bytes:
-    """Return the key of a device's records."""
-    return f"{appkey}/{token}".encode()
 
 
 def decode(record: Record) -> Any:

@@ -17,6 +17,15 @@ def decode(topics: Topics, record: Record) -> Any:
     return message
 
 
+def key_in_clear(topics: Topics, record: Record, message: Any) -> bytes:
+    """Return the key that the record was written with: a sealed one is stored under another key.
+
+    `message` is its envelope. A token whose key is destroyed has its name in both.
+    """
+    key_of = topics[record.topic].key_of
+    return (key_of(message) if key_of else None) or record.key
+
+
 def _merge(message: Any, path: Path, content: bytes) -> None:
     """Merge what was sealed of a part of a message into it."""
     for number, index in path:

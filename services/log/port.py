@@ -4,7 +4,8 @@ Vocabulary. A *topic* has numbered *partitions*; a partition is a sequence of *r
 from 0. A *position* is (topic, partition, offset) of one record. The *end* of a partition is the offset of the next
 record. A record is *appended* once the log has made it durable; `append` does not return earlier.
 Compaction may remove a record of a compacted topic when a later one of the same partition has the same key, never the
-last one of a key, so offsets may have gaps.
+last one of a key, so offsets may have gaps. A record with an empty value changes nothing; in a `removable` topic it may
+remove the earlier records of its key, and lose its own key then.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ OpenedPart: TypeAlias = tuple[Path, bytes]
 
 
 class Record(NamedTuple):
-    """One record as read. `opened` are its sealed values, as far as the reader has their keys."""
+    """One record as read, with the stored key and value. `opened`: its sealed values, if the reader has their keys."""
 
     topic: str
     partition: int

@@ -1,9 +1,9 @@
 """Topics of the event log: their properties, and which partition a key belongs to."""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
@@ -18,6 +18,10 @@ class Topic:
     `answered_by` names the roles that must have applied a record before its writer's caller is answered. Instance n of
     N of such a role reads the partitions p with p mod N = n, as `owned` says. But a `single` topic is read by every
     instance, and all partitions are read by every instance of the roles in `whole_read_by`.
+
+    `removable`: of a compacted topic, where an empty value may remove what was stored under its key, and the key.
+    `key_of` returns the key of a message in whose key a person's token stands, and None for one without; a sealed
+    record has the key of its message without what is sealed.
     """
 
     name: str
@@ -29,6 +33,8 @@ class Topic:
     read_by: tuple[str, ...] = ()
     answered_by: tuple[str, ...] = ()
     whole_read_by: tuple[str, ...] = ()
+    removable: bool = False
+    key_of: Callable[[Any], bytes | None] | None = None
 
     @property
     def archived(self) -> bool:

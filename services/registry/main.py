@@ -13,6 +13,7 @@ from services.registry.given_numbers import keep_given
 from services.registry.pauses import export_paused_apps
 from services.registry.projection import FollowerService, RegistryProjection, decide_device_commands
 from services.registry.queries import RegistryQueries
+from services.registry.resealing import ResealingWorker
 from services.registry.retirement import RetirementWorker
 from services.registry.revocation_worker import RevocationWorker
 from services.registry.server import RegistryServicer
@@ -53,6 +54,7 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
     retirement: RetirementWorker = RetirementWorker(
         projection.device_follower, projection.device_table, context.clock, settings.device_days
     )
+    resealing = ResealingWorker(projection.device_follower, projection.device_table, context.clock, directory)
     epochs = AppEpochs(context.log, context.apps, context.clock, projection.epoch) if settings.shard == 0 else None
     tenure = RegistryTenure(context.log, projection.device_follower, projection.alias_follower, epochs)
     if membership:
@@ -76,6 +78,7 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
             FollowerService(projection.device_follower, before=apps.use_running_loop, after=close_devices),
             revocations,
             retirement,
+            resealing,
             FollowerService(projection.alias_follower, after=projection.aliases.close),
             AddressSweeper(projection.alias_follower, projection.address_rules, context.clock),
             tenure,

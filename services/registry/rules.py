@@ -9,6 +9,7 @@ from protos.registry.v1.devices_pb2 import AliasTaken, ClearAddress, ClearAlias,
 from services.domain.addresses import channel_name
 from services.domain.ids import RecordStamp
 from services.domain.revocations import RevokedKeys, revocations_key
+from services.domain.sealing import is_name
 from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, device_key
 from services.log.port import Partition, Record
 from services.log.topics import partition_of
@@ -77,7 +78,7 @@ class DeviceRules:
     def decide(self, record: Record, command: DeviceCommand) -> Sequence[Fact]:
         """Return the facts that follow, after changes of attributes that the log may lack.
 
-        ValueError: the command is not in its device's partition.
+        ValueError: the command is not in its device's partition, which is not known where its token's key is destroyed.
         """
         interrupted = self.changes.unwritten(record.partition) if self._writes_other_topics else ()
         return [*interrupted, *self._decided(record, command)]
@@ -85,7 +86,8 @@ class DeviceRules:
     def _decided(self, record: Record, command: DeviceCommand) -> Sequence[Fact]:
         kind, partition = command.WhichOneof("command"), record.partition
         key = device_key(command.appkey, command.token)
-        if kind not in _OF_A_PARTITION and partition_of(key, self._partitions) != partition:
+        is_checked = kind not in _OF_A_PARTITION and not is_name(command.token)
+        if is_checked and partition_of(key, self._partitions) != partition:
             raise ValueError("the command is not in its device's partition")
         if kind == "begin_session" and not self._devices.has_silent(command.appkey, partition):
             return ()

@@ -212,6 +212,15 @@ class DeviceTable:
         rows = self._rows.execute("SELECT record FROM revocations ORDER BY appkey, partition")
         return [Revocations.FromString(record) for (record,) in rows]
 
+    def after(self, key: tuple[str, int, int] | None, limit: int) -> list[Device]:
+        """Return the next devices by appkey, partition and number, also removed ones."""
+        rows = self._rows.execute(
+            "SELECT record FROM devices WHERE (appkey, partition, number) > (?, ?, ?)"
+            " ORDER BY appkey, partition, number LIMIT ?",
+            (*(key or ("", -1, -1)), limit),
+        )
+        return [Device.FromString(record) for (record,) in rows]
+
     def registered(self, appkey: str, partition: int, first: int, last: int, limit: int) -> list[Device]:
         """Return at most `limit` devices with numbers from `first` to `last` that are not removed, by number."""
         rows = self._rows.execute(

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
 from protos.runtime.v1.log_pb2 import Meta
-from services.log.decoding import decode
+from services.log.decoding import decode, key_in_clear
 from services.log.port import (
     LOG_UNAVAILABLE,
     Log,
@@ -70,8 +70,8 @@ class CatchUp:
             message = decode(self._topics, record)
             partition = Partition(record.topic, record.partition)
             admitted = self._epochs.admits(record, message)
-            if self._refused and record.topic in self._own_topics:
-                self._refused.note(partition, record.key, refused=not admitted)
+            if self._refused and record.topic in self._own_topics and record.value:
+                self._refused.note(partition, key_in_clear(self._topics, record, message), refused=not admitted)
             if not admitted:
                 return Meta()
             self._decider.apply(record, message)

@@ -107,6 +107,7 @@ def _stored(path: Path) -> set[Position]:
 class RefusedKeys:
     """The keys of own partitions whose latest record was refused, stored with the state that was folded meanwhile.
 
+    They are those with which the records were written; sealed records are stored under other ones.
     All methods are called in the follower's thread, those that change the keys inside its transaction.
     """
 

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from protos.runtime.v1.log_pb2 import Meta
 from services.errors import CarillonError, ConflictError, InputError, NotFoundError, PermissionDeniedError
-from services.log.decoding import decode
+from services.log.decoding import decode, key_in_clear
 from services.log.port import Log, NewRecord, Partition, Record, went_back
 from services.log.topics import Topics
 from services.process.clock import Clock
@@ -161,8 +161,8 @@ class Fencing:
         is_rivals = is_announcement(message) and meta.event_id not in self._announcements
         if meta.epoch > self._own[partition] or (meta.epoch == self._own[partition] and is_rivals):
             raise self._superseded(partition)
-        if meta.epoch < self._own[partition]:
-            self._refused.add((partition, record.key))
+        if meta.epoch < self._own[partition] and record.value:
+            self._refused.add((partition, key_in_clear(self._topics, record, message)))
 
     def take_refused(self) -> set[tuple[Partition, bytes]]:
         """Return the keys of former owners' records that were found since the last call."""

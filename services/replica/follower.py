@@ -102,6 +102,8 @@ class RecordProcessor:
 
     def apply_own(self, fact: Fact) -> NewRecord:
         """Apply the fact if its topic is the role's own; return the record to append, with the owner's epoch."""
+        if fact.message is None:
+            return NewRecord(fact.topic.name, fact.partition, fact.key, b"")
         fact.message.meta.epoch = self._epoch_of(Partition(fact.topic.name, fact.partition))
         made = NewRecord(fact.topic.name, fact.partition, fact.key, fact.message.SerializeToString())
         (new_record,) = self._stored([made])
@@ -191,7 +193,8 @@ class Transactions:
                 self._refused.note(partition, key, refused=True)
 
     def _apply_own(self, fact: Fact) -> NewRecord:
-        fact.message.meta.writer = self._role
+        if fact.message is not None:
+            fact.message.meta.writer = self._role
         return self._processor.apply_own(fact)
 
 

@@ -88,7 +88,10 @@ class UncommittedFacts:
 
 
 class Fact(NamedTuple):
-    """A decided record: an envelope of the topic without its meta, which the follower adds."""
+    """A decided record: an envelope of the topic without its meta, which the follower adds.
+
+    Without a message it removes what a `removable` topic has stored under the key, and changes no state.
+    """
 
     topic: Topic
     partition: int

@@ -297,7 +297,8 @@ class KafkaLog:
     async def _ship_batch(self, partition: Partition, new_records: Sequence[NewRecord], start: int) -> tuple[int, int]:
         """Append one batch of the records from `start` on; return its first offset and its number of records."""
         while True:
-            base, count = await self._producer.send(partition, new_records, start)
+            removable = self.topics[partition.topic].removable
+            base, count = await self._producer.send(partition, new_records, start, removable=removable)
             if base >= 0:
                 return base, count
             first, ends = await self._bounds([partition])

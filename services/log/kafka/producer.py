@@ -38,9 +38,12 @@ class ReplaceableProducer:
     async def current(self) -> AIOKafkaProducer:
         return await self._producers.current()
 
-    async def send(self, partition: Partition, new_records: Sequence[NewRecord], start: int) -> tuple[int, int]:
+    async def send(
+        self, partition: Partition, new_records: Sequence[NewRecord], start: int, *, removable: bool = False
+    ) -> tuple[int, int]:
         """Append as many records from `start` on as one batch holds; return the first offset and their number.
 
+        `removable`: an empty value is sent as null, with which compaction removes the key.
         The offset is -1 when a retried batch had been written already and the broker no longer knows where.
         Repeats, with one producer after the other, until it succeeds or is cancelled. One of NOT_AUTHORIZED: the user
         may not append, and repeating would not help.
@@ -48,7 +51,7 @@ class ReplaceableProducer:
         while True:
             try:
                 producer = await self.current()
-                return await self._send_by(producer, partition, new_records, start)
+                return await self._send_by(producer, partition, new_records, start, removable)
             except NOT_AUTHORIZED:
                 raise
             except KafkaError as error:
@@ -61,9 +64,14 @@ class ReplaceableProducer:
             await asyncio.sleep(RETRY_S)
 
     async def _send_by(
-        self, producer: AIOKafkaProducer, partition: Partition, new_records: Sequence[NewRecord], start: int
+        self,
+        producer: AIOKafkaProducer,
+        partition: Partition,
+        new_records: Sequence[NewRecord],
+        start: int,
+        removable: bool,
     ) -> tuple[int, int]:
-        batch, count = _new_batch(producer, new_records, start)
+        batch, count = _new_batch(producer, new_records, start, removable)
         try:
             sent = await producer.send_batch(batch, partition.topic, partition=partition.number)
             return (await sent).offset, count
@@ -104,13 +112,16 @@ class ReplaceableProducer:
         return producer
 
 
-def _new_batch(producer: AIOKafkaProducer, new_records: Sequence[NewRecord], start: int) -> tuple[Any, int]:
+def _new_batch(
+    producer: AIOKafkaProducer, new_records: Sequence[NewRecord], start: int, removable: bool
+) -> tuple[Any, int]:
     """Return a batch with as many records from `start` on as fit, and their number; the first one always fits."""
     batch = producer.create_batch()
     count = 0
     for index in range(start, len(new_records)):
         new_record = new_records[index]
-        if batch.append(timestamp=None, key=new_record.key, value=new_record.value) is None:
+        value = None if removable and not new_record.value else new_record.value
+        if batch.append(timestamp=None, key=new_record.key, value=value) is None:
             break
         count += 1
     return batch, count

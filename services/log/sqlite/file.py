@@ -114,6 +114,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA wal_autocheckpoint = 0")
+            connection.execute("PRAGMA secure_delete = ON")
             connection.executescript(_SCHEMA)
             connection.execute(
                 "INSERT INTO identity SELECT ? WHERE NOT EXISTS (SELECT 1 FROM identity)", (secrets.token_hex(16),)
@@ -151,8 +152,14 @@ def insert(
     offsets: Sequence[int],
     ends: Mapping[Partition, int],
 ) -> None:
-    """Insert the records at the offsets, and the new ends, in one transaction; compact compacted topics."""
-    rows = [(r.topic, r.partition, offset, r.key, r.value) for r, offset in zip(new_records, offsets, strict=True)]
+    """Insert the records at the offsets, and the new ends, in one transaction; compact compacted topics.
+
+    Where an empty value removes its key, it is stored without it, so that nothing is left of the key.
+    """
+    rows = [
+        (r.topic, r.partition, offset, b"" if topics[r.topic].removable and not r.value else r.key, r.value)
+        for r, offset in zip(new_records, offsets, strict=True)
+    ]
     with connection:
         connection.execute("BEGIN IMMEDIATE")
         connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?)", rows)
@@ -160,8 +167,10 @@ def insert(
             'INSERT INTO ends VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET "end" = excluded."end"',
             [(p.topic, p.number, end) for p, end in ends.items()],
         )
-        for topic, partition, offset, key, _ in rows:
+        for new_record, (topic, partition, offset, key, _) in zip(new_records, rows, strict=True):
             if topics[topic].compacted:
+                if key != new_record.key:
+                    _delete_latest(connection, topic, partition, new_record.key)
                 _compact(connection, topic, partition, offset, key)
 
 
@@ -203,6 +212,12 @@ def select(connection: sqlite3.Connection, starts: Mapping[Partition, int], limi
 
 def _compact(connection: sqlite3.Connection, topic: str, partition: int, offset: int, key: bytes) -> None:
     """Delete the record that the one at `offset` replaces."""
+    _delete_latest(connection, topic, partition, key)
+    connection.execute("INSERT OR REPLACE INTO latest VALUES (?, ?, ?, ?)", (topic, partition, key, offset))
+
+
+def _delete_latest(connection: sqlite3.Connection, topic: str, partition: int, key: bytes) -> None:
+    """Delete the last record of a key, and the key."""
     where = (topic, partition, key)
     row = connection.execute(
         'SELECT "offset" FROM latest WHERE topic = ? AND partition = ? AND key = ?', where
@@ -211,7 +226,7 @@ def _compact(connection: sqlite3.Connection, topic: str, partition: int, offset:
         connection.execute(
             'DELETE FROM records WHERE topic = ? AND partition = ? AND "offset" = ?', (topic, partition, row[0])
         )
-    connection.execute("INSERT OR REPLACE INTO latest VALUES (?, ?, ?, ?)", (*where, offset))
+        connection.execute("DELETE FROM latest WHERE topic = ? AND partition = ? AND key = ?", where)
 
 
 # Copies of the embedded log, which may be taken while a process writes it.

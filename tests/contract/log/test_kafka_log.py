@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
-from services.domain.topics import APPS, PUSHES, SESSIONS, TOPICS
+from services.domain.topics import APPS, DEVICES, PUSHES, SESSIONS, TOPICS
 from services.errors import ConflictError, InputError, UnavailableError
 from services.log.kafka.log import KafkaLog
 from services.log.kafka.topics import least_in_sync, topic_configs, wanted
@@ -266,6 +266,26 @@ async def test_kafka_compacts_only_records_that_a_later_one_replaces(
     assert last.offset == offsets[-1]
     removed = min(set(offsets) - {record.offset for record in records})
     assert await read_to_end(log, {apps: removed})
+
+
+async def test_kafka_removes_a_device_for_which_an_empty_value_came(
+    connect: Connect, admin: AIOKafkaAdminClient
+) -> None:
+    settings = {
+        "cleanup.policy": "compact",
+        "max.message.bytes": "1200000",
+        "segment.ms": "50",
+        "min.cleanable.dirty.ratio": "0.01",
+        "delete.retention.ms": "0",
+    }
+    await admin.create_topics([NewTopic(DEVICES.name, PARTITIONS, 1, topic_configs=settings)])
+    log = await connect()
+    devices = Partition(DEVICES.name, 0)
+    await log.append([new_record("before", devices, "token"), new_record("now", devices, "~name")])
+    await log.append([new_record("", devices, "token")])
+    async with asyncio.timeout(60):
+        while any(record.key == b"token" for record in await read_to_end(log, {devices: 0})):
+            await log.append([new_record("other", devices, "other")])
 
 
 async def test_a_position_before_the_first_stored_record_is_a_conflict(

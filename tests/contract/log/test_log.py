@@ -184,6 +184,21 @@ async def test_compaction_keeps_the_last_record_of_each_key_of_a_partition(log: 
     assert values(await read_to_end(log, {d0: 2})) in (["a2", "a3"], ["a3"])
 
 
+async def test_an_empty_value_removes_a_device_with_its_key(log: Log) -> None:
+    d0 = Partition(DEVICES.name, 0)
+    await log.append([new_record("of before", d0, "token"), new_record("other", d0, "other")])
+    await log.append([new_record("now", d0, "~name"), new_record("", d0, "token")])
+    found = {record.key: record.value for record in await read_to_end(log, {d0: 0})}
+    assert {key: value for key, value in found.items() if value} == {b"other": b"other", b"~name": b"now"}
+    last = await log.last(d0)
+    assert last is not None
+    assert (last.offset, last.value) == (3, b"")
+    await log.append([new_record("again", d0, "token"), new_record("", d0, "token"), new_record("", d0, "other")])
+    found = {record.key: record.value for record in await read_to_end(log, {d0: 0})}
+    assert {key: value for key, value in found.items() if value} == {b"~name": b"now"}
+    assert await log.ends([d0]) == {d0: 7}
+
+
 async def test_a_compacted_topic_whose_last_key_came_back_in_another_partition(log: Log) -> None:
     d0, d1 = Partition(DEVICES.name, 0), Partition(DEVICES.name, 1)
     await log.append([new_record("there", d0)])

@@ -154,6 +154,22 @@ async def test_a_partition_that_grows_does_not_keep_the_reader_from_a_compacted_
     await log.close()
 
 
+async def test_nothing_is_left_of_what_an_empty_value_removes(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.sqlite", TOPICS)
+    devices = Partition(DEVICES.name, 0)
+    kept = [new_record("kept", devices, f"~name {number}") for number in range(100)]
+    await log.append([new_record("secret value", devices, f"secret key {number}") for number in range(100)])
+    for record in kept:
+        await log.append([record])
+    await log.append([new_record("", devices, f"secret key {number}") for number in range(100)])
+    records = await read_to_end(log, {devices: 0})
+    assert [(record.offset, record.key) for record in records[-2:]] == [(199, b"~name 99"), (299, b"")]
+    await log.close()
+    content = b"".join(file.read_bytes() for file in [*tmp_path.iterdir()])  # noqa: ASYNC240
+    assert content.count(b"secret") == 0
+    assert content.count(b"~name 99") > 0
+
+
 async def test_a_page_of_cached_records_has_place_for_those_of_the_file(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log.db", TOPICS)
     reader = await log.open({Partition(DEVICES.name, 0): 0, P0: 0})

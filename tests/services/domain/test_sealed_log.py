@@ -11,7 +11,15 @@ import pytest
 from protos.accounts.v1.accounts_pb2 import DataRead, LogInFact
 from protos.push.v1.push_pb2 import Aliases, Audience, Devices, Everyone, Filter, Message, PushCommand, SendPush, Tokens
 from protos.registry.v1.apps_pb2 import AppFact
-from protos.registry.v1.devices_pb2 import AliasLost, Attributes, Device, DeviceCommand, DeviceFact, SetAlias
+from protos.registry.v1.devices_pb2 import (
+    AliasLost,
+    Attributes,
+    Device,
+    DeviceCommand,
+    DeviceFact,
+    RevokeAllKeys,
+    SetAlias,
+)
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from protos.scheduling.v1.scheduling_pb2 import CreateTask, TaskCommand
 from services.domain.person_keys import KeyRing
@@ -29,7 +37,9 @@ from services.domain.topics import (
     TASK_COMMANDS,
     TOPICS,
     decode,
+    device_key,
 )
+from services.log.decoding import key_in_clear
 from services.log.port import NewRecord, Partition, Record
 from services.log.sqlite.log import SqliteLog
 from testkit.persons import key_ring
@@ -243,6 +253,28 @@ def test_of_a_list_the_erased_tokens_are_names_at_their_places(
     sealed.erase_named("token", "one")
     name = sealed.ring.name("token", "1", "one")
     assert list(names(sealed.read(record))) == [name, "two", name, "three"]
+
+
+def test_a_token_in_a_key_is_stored_as_its_name(sealed: Sealed) -> None:
+    command = DeviceCommand(meta=META, appkey="1", token="t")
+    fact = DeviceFact(meta=META, device=Device(appkey="1", token="t", number=9))
+    name = sealed.ring.name("token", "1", "t")
+    for topic, message in ((DEVICE_COMMANDS.name, command), (DEVICES.name, fact)):
+        (stored,) = sealed.log.stored([NewRecord(topic, 7, device_key("1", "t"), message.SerializeToString())])
+        assert (stored.key, stored.partition) == (device_key("1", name), 7)
+        record = sealed.log.opened(Record(topic, 7, 0, stored.key, stored.value))
+        assert record.key == stored.key, "marks are of what is stored"
+        assert key_in_clear(TOPICS, record, decode(record)) == device_key("1", "t")
+    of_all = DeviceCommand(meta=META, appkey="1", revoke_all_keys=RevokeAllKeys())
+    announcement = DeviceFact(meta=META)
+    for topic, message in ((DEVICE_COMMANDS.name, of_all), (DEVICES.name, announcement)):
+        record = sealed.stored(topic, message)
+        assert (record.key, key_in_clear(TOPICS, record, message)) == (b"k", b"k")
+    sealed.erase_named("token", "t")
+    (stored,) = sealed.log.stored([NewRecord(DEVICES.name, 7, device_key("1", "t"), fact.SerializeToString())])
+    assert stored.key == device_key("1", name), "the same for one that comes back"
+    empty = NewRecord(DEVICES.name, 7, device_key("1", "t"), b"")
+    assert list(sealed.log.stored([empty])) == [empty]
 
 
 def test_aliases_of_a_push_are_sealed_each(sealed: Sealed) -> None:

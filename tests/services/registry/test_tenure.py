@@ -30,6 +30,8 @@ from services.domain.apps import AppDirectory, has_epoch
 from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
 from services.domain.role_context import HAZARDOUS
+from services.domain.sealed_log import SealedLog
+from services.domain.sealing import Sealer
 from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, INSTANCES, SESSIONS, TOPICS, decode
 from services.errors import NotOwnerError, UnavailableError
 from services.log.port import DelegatingLog, Log, NewRecord, Partition, Record
@@ -48,6 +50,7 @@ from services.replica.membership import Membership
 from services.replica.owner_channel import OwnerChannel
 from services.replica.peers import Peers
 from services.replica.sqlite_store import SqliteStore
+from testkit.persons import key_ring
 from testkit.services import add_servicers, running_services
 from testkit.waiting import until, until_holds
 from tests.services.registry.conftest import (
@@ -165,7 +168,11 @@ def _position(new_record: NewRecord, offset: int) -> Position:
 
 
 @pytest.fixture
-async def registries(settings: RegistrySettings, log: Log, clock: ManualClock) -> AsyncIterator[Registries]:
+async def registries(
+    settings: RegistrySettings, log: Log, clock: ManualClock, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Registries]:
+    is_sealed = getattr(request, "param", False)
+    log = SealedLog(log, Sealer(key_ring(tmp_path / "persons")), seals=True) if is_sealed else log
     registries = Registries(settings, log, clock)
     following = asyncio.create_task(registries.directory.run(log))
     yield registries
@@ -247,6 +254,7 @@ async def test_an_owner_answers_look_ups_while_the_log_serves_nobody(
         registries.logs["a"].release()
 
 
+@pytest.mark.parametrize("registries", [False, True], indirect=True, ids=["clear", "sealed"])
 async def test_what_a_former_owner_writes_late_changes_nothing(registries: Registries) -> None:
     """It was paused before an append; compaction keeps its records, so the owner writes the valid ones again."""
     async with AsyncExitStack() as stack:

@@ -102,7 +102,7 @@ async def test_a_state_that_is_ahead_of_the_log_is_refused(
 
 async def test_own_facts_are_replayed_before_those_of_others(log: FaultyAppendsLog, tmp_path: Path) -> None:
     new_records = [NewRecord(SESSIONS.name, 0, b"", b"")] * 4 + [
-        NewRecord(DEVICES.name, 0, bytes([n]), b"") for n in range(4)
+        NewRecord(DEVICES.name, 0, bytes([n]), DeviceFact(device=Device()).SerializeToString()) for n in range(4)
     ]
     await log.append(new_records)
     store = SqliteStore(tmp_path / "tally.sqlite", DDL)
