@@ -46,6 +46,7 @@ class Content(NamedTuple):
 
     title: str
     text: str
+    label: str = ""
 
 
 def questions_behind(answer: AuditPushResponse, msgid: int) -> Mapping[str, str]:
@@ -110,7 +111,7 @@ def unsent_task_key(answer: AuditPushResponse) -> str:
 
 
 def content(request_json: str) -> Content:
-    """Return the title and the text of a request of any interface; the text of a v2 push may differ by platform."""
+    """Return the words of a request of any interface; the text of a v2 push may differ by platform."""
     try:
         request: Any = msgspec.json.decode(request_json)
     except msgspec.DecodeError:
@@ -118,7 +119,8 @@ def content(request_json: str) -> Content:
     style = _object(_object(request).get("msgStyle"))
     title = _object(style.get("android")).get("title") or _object(request).get("title")
     text = _object(style.get("basic")).get("content") or _object(request).get("message")
-    return Content(_text(title), _text(text))
+    label = _object(_object(request).get("option")).get("label")
+    return Content(_text(title), _text(text), _text(label))
 
 
 def _object(value: object) -> dict[str, Any]:

@@ -38,8 +38,7 @@ async def cancel_task(backend: Backend, requester: Requester, params: TaskParams
 
 
 def _task(requester: Requester, task: StoredTask, visible: set[str]) -> Task:
-    pushes = [
-        TaskPush(push.appkey, push.msgid, *content(push.request_json)) for push in task.pushes if push.appkey in visible
-    ]
+    words = [(push, content(push.request_json)) for push in task.pushes if push.appkey in visible]
+    pushes = [TaskPush(push.appkey, push.msgid, said.title, said.text) for push, said in words]
     status = TaskStatus.Name(task.status).removeprefix("TASK_STATUS_").lower()
     return Task(task.task_key, status, task.created_ms, task.due_ms, pushes, actions.may_cancel(requester, task))

@@ -11,7 +11,7 @@ from console.shell.visit import Visit
 from console.webhooks import actions
 from console.webhooks.actions import WebhookOwner
 from console.webhooks.answers import FORMS
-from protos.registry.v1.registry_pb2 import ChangeWebhookRequest, WebhookKinds
+from protos.registry.v1.registry_pb2 import ChangeWebhookRequest, WebhookKinds, WebhookLabels
 from protos.webhooks.v1.webhooks_pb2 import Attempt
 from services.domain.webhooks import KIND_NAMES, KINDS, shown_url
 from services.errors import CarillonError
@@ -141,6 +141,8 @@ def _change_of(form: Mapping[str, str], subscriber: WebhookOwner, webhook_id: st
         request = ChangeWebhookRequest(**subscriber._asdict(), url=form.get("url", "").strip())
         kinds = [KINDS[name] for name in KINDS if form.get(_KIND + name) == "on"]
         request.kinds.CopyFrom(WebhookKinds(kinds=kinds))
+        labels = (label.strip() for label in form.get("labels", "").replace("，", ",").split(","))
+        request.labels.CopyFrom(WebhookLabels(labels=[label for label in labels if label]))
         request.form = FORMS.get(form.get("form", ""), FORMS["standard"])
         return request
     request = ChangeWebhookRequest(**subscriber._asdict(), webhook_id=webhook_id)

@@ -31,7 +31,7 @@ _FIRST_S = 10.0
 """How long the role webhooks may take to begin a stream."""
 
 _RECONNECT_MS = 3_000
-_PARAMS = frozenset({"appkey", "team_id", "kind", "msgid", "position"})
+_PARAMS = frozenset({"appkey", "team_id", "kind", "msgid", "label", "position"})
 
 Responses = AsyncGenerator[WatchEventsResponse, None]
 
@@ -136,6 +136,7 @@ def _asked(request: Request) -> WatchEventsRequest:
         team_id=team_id,
         kinds=[_kind(name) for name in request.get_param_as_list("kind") or ()],
         msgids=[_msgid(text) for text in request.get_param_as_list("msgid") or ()],
+        labels=request.get_param_as_list("label") or (),
         position=_position(given),
     )
 

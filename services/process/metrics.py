@@ -235,7 +235,9 @@ WEBHOOKS_PAUSED = Gauge(
     "carillon_webhooks_paused", "Webhooks that wait for `carillon webhook resume` because their receiver has failed"
 )
 NOTICES = Counter(
-    "carillon_notices_total", "Attempts to send mails about drafts, by result: taken, failed, given up", ["result"]
+    "carillon_notices_total",
+    "Attempts to send mails about drafts, by result: taken, failed, given up; drafts without mails: over the limit",
+    ["result"],
 )
 TASKS_FIRED = Counter("carillon_scheduling_tasks_fired_total", "Timed tasks that were sent")
 TASKS_FAILED = Counter("carillon_scheduling_tasks_failed_total", "Timed tasks that could not be sent, ended as failed")

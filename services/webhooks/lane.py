@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from protos.registry.v1.apps_pb2 import EventKind, Webhook
 from services.domain.events import DRAFT_KINDS, Event
@@ -16,14 +16,25 @@ from services.webhooks.subscriptions import Subscriber
 MAX_QUEUED = 5_000
 """Events of a lane from which on it takes no further record; one record may exceed it by its rows."""
 
-Has = Callable[[Collection[str], int], bool]
-"""Returns whether a message belongs to a push with one of the labels."""
-
 Offsets = Mapping[Partition, int]
 
-HasLabel = Callable[[Collection[str], int], bool]
-"""Returns whether a message belongs to a push with one of the labels."""
 _ALL_KINDS = frozenset(KIND_NAMES)
+
+
+class LabelledMessages(Protocol):
+    """Knows which messages belong to pushes with labels: PushLabels."""
+
+    def know(self, labels: Collection[str]) -> bool:
+        """Return whether the pushes with these labels are known but for the latest."""
+
+    def has(self, labels: Collection[str], msgid: int) -> bool:
+        """Return whether the message belongs to a push with one of the labels."""
+
+    async def until_known(self, labels: Callable[[], Collection[str]]) -> None:
+        """Return once `know` holds for the labels, which may change meanwhile."""
+
+    async def until_current(self, labels: Callable[[], Iterable[Collection[str]]]) -> None:
+        """Return once all pushes that are in the log now were read for those of the sets of labels that are known."""
 
 
 class QueuedEvent(NamedTuple):
@@ -47,14 +58,14 @@ class Lane:
         subscriber: Subscriber,
         webhook: Webhook,
         starts: Offsets,
+        labelled: LabelledMessages,
         until: Offsets | None = None,
-        has_label: HasLabel | None = None,
     ) -> None:
-        """`until`: the offsets at which the lane ends; None for one that goes on for ever.
+        """`labelled`: knows the messages of the labels that the webhook names.
 
-        `has_label`: of a lane whose webhook may name labels.
+        `until`: the offsets at which the lane ends; None for one that goes on for ever.
         """
-        self._has_label = has_label
+        self.labelled = labelled
         self.id = lane_id
         self.subscriber = subscriber
         self.taken = dict(starts)
@@ -81,6 +92,11 @@ class Lane:
     @property
     def is_full(self) -> bool:
         return len(self._queue) >= MAX_QUEUED
+
+    @property
+    def knows_labels(self) -> bool:
+        """Whether it is known which messages belong to the labels that the webhook names."""
+        return self.labelled.know(self.labels)
 
     @property
     def waiting(self) -> int:
@@ -140,7 +156,7 @@ class Lane:
         """Return whether the webhook wants events about the message; 0: what is about no push."""
         if not msgid or not (self._msgids or self.labels) or msgid in self._msgids:
             return True
-        return bool(self.labels) and self._has_label is not None and self._has_label(self.labels, msgid)
+        return bool(self.labels) and self.labelled.has(self.labels, msgid)
 
     def pass_over(self, position: Offsets) -> None:
         """Note that nothing before this position is to be taken any more."""
@@ -185,6 +201,20 @@ class Lane:
 
 
 Wanted = dict[str, frozenset["EventKind.ValueType"]]
+
+
+class WantedKinds:
+    """What `wanted_of` returns for lanes, computed again only when a webhook or the apps of a team have changed."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Lane, frozenset[EventKind.ValueType], Collection[str]]] = []
+        self._wanted: Wanted = {}
+
+    def of(self, lanes: Iterable[Lane]) -> Wanted:
+        present = [(lane, lane.kinds, lane.subscriber.appkeys()) for lane in lanes]
+        if present != self._known:
+            self._known, self._wanted = present, wanted_of(lane for lane, _, _ in present)
+        return self._wanted
 
 
 def wanted_of(lanes: Iterable[Lane]) -> Wanted:

@@ -26,7 +26,7 @@ from services.webhooks.store import open_store
 from services.webhooks.subscriptions import Subscriptions
 from services.webhooks.tokens import DeviceTokens
 from services.webhooks.walks import Walks
-from services.webhooks.watches import Watches
+from services.webhooks.watches import StreamLabels, Watches
 
 
 def sources(installation: int) -> list[Partition]:
@@ -43,13 +43,13 @@ def build(settings: WebhooksSettings, context: RoleContext, connector: Connector
     accounts = AccountDirectory(context.log)
     subscriptions = Subscriptions(context.apps, accounts)
     labels = PushLabels(context.log, subscriptions, context.clock, labels_file(directory))
-    walks = Walks(context.log, partitions, context.apps.get, labels)
+    walks = Walks(context.log, partitions, context.apps.get)
     service = WebhookService(
         context.log,
         partitions,
         subscriptions,
         walks,
-        labels.has,
+        labels,
         open_store(directory, context.log),
         new_receiver,
         tokens,
@@ -58,13 +58,15 @@ def build(settings: WebhooksSettings, context: RoleContext, connector: Connector
         random.Random(),  # noqa: S311 - spreads attempts in time
     )
     ends = PushEnds(context.log, settings.partitions, subscriptions, context.clock, snapshot_file(directory))
-    watches = Watches(context.log, partitions, walks, tokens, subscriptions)
+    stream_labels = StreamLabels(context.clock)
+    of_streams = PushLabels(context.log, stream_labels, context.clock, snapshot=None)
+    watches = Watches(context.log, partitions, walks, tokens, subscriptions, stream_labels, of_streams)
     notices = _notices(settings, context, accounts, directory)
     servicer = WebhooksServicer(service, watches, new_receiver, context.clock)
     positions = PositionsServicer(context.apps.applied, accounts.applied)
     return BuiltRole(
         ROLE_NAME,
-        services=[accounts, ends, labels, service, *notices],
+        services=[accounts, ends, labels, of_streams, service, *notices],
         servicers=[
             lambda server: add_WebhooksServiceServicer_to_server(servicer, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),

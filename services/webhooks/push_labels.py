@@ -1,4 +1,4 @@
-"""Which messages belong to pushes with the labels that webhooks name, from topic `push-commands`.
+"""Which messages belong to pushes with the labels that webhooks or streams name, from topic `push-commands`.
 
 Most events name a push by a message id alone. What they tell happened after the push was appended, so a walk for such a
 webhook waits, once it has read records, until PushLabels has read all pushes that are in the log by then.
@@ -26,13 +26,12 @@ from services.process.retries import retry_until_available
 from services.replica.dead_letters import UNUSABLE, leave_out
 from services.replica.snapshot import SnapshotFile
 from services.webhooks.settings import ROLE_NAME
-from services.webhooks.subscriptions import Subscriptions
 
 MAX_KEPT = 10_000_000
 """Message ids that are kept of a label, a few bytes each; the oldest are forgotten beyond it."""
 
 LOOK_BACK_MS = 24 * 3_600_000
-"""How far back pushes with a label are looked for at most, once a webhook names it: the role may have been away."""
+"""How far back pushes with a label are looked for at most, once it is named: the role may have been away."""
 
 SAVED_EVERY_MS = 60_000
 SNAPSHOT_VERSION = 1
@@ -42,21 +41,31 @@ _LOOK_AGAIN_S = 1.0
 _PARTITION = Partition(PUSH_COMMANDS.name, 0)
 
 
-class Labelled(Protocol):
-    """A lane: `labels` are those that its webhook names at present."""
+class NamedLabels(Protocol):
+    """The labels that webhooks or streams name at present."""
 
     @property
-    def labels(self) -> frozenset[str]: ...
+    def changes(self) -> Sequence[asyncio.Event]:
+        """Events of which the next change sets one. Get them before reading."""
+
+    def labels(self) -> Mapping[str, int]:
+        """Return the labels, each with the time since which the pushes with it are asked for."""
+
+    def next_change_ms(self) -> int | None:
+        """Return when a label is no longer named, if nothing happens before; None: never."""
 
 
 class PushLabels:
-    """Service that reads pushes while a webhook names a label. Without one it costs nothing."""
+    """Service that reads pushes while a webhook or a stream names a label. Without one it costs nothing.
+
+    `snapshot`: where what it has read outlives the process; None: nowhere.
+    """
 
     name = "webhooks labels of pushes"
 
-    def __init__(self, log: Log, subscriptions: Subscriptions, clock: Clock, snapshot: SnapshotFile) -> None:
+    def __init__(self, log: Log, named: NamedLabels, clock: Clock, snapshot: SnapshotFile | None) -> None:
         self._log = log
-        self._subscriptions = subscriptions
+        self._named = named
         self._clock = clock
         self._snapshot = snapshot
         self._msgids: dict[str, BitMap64] = {}
@@ -69,7 +78,7 @@ class PushLabels:
     async def run(self, ready: asyncio.Event) -> None:
         ready.set()
         while True:
-            changes, wanted = self._subscriptions.changes, self._subscriptions.labels()
+            changes, wanted = self._named.changes, self._named.labels()
             try:
                 await self._use(wanted)
             except CarillonError as error:  # pushes go on, whatever becomes of webhooks
@@ -78,9 +87,9 @@ class PushLabels:
                 continue
             following = background.start_lasting(self.name, self._follow) if wanted else None
             try:
-                while self._subscriptions.labels().keys() == wanted.keys():
-                    await wait_for_first(self._clock, None, *changes)
-                    changes = self._subscriptions.changes
+                while self._named.labels().keys() == wanted.keys():
+                    await wait_for_first(self._clock, self._named.next_change_ms(), *changes)
+                    changes = self._named.changes
             finally:
                 if following is not None:
                     following.cancel()
@@ -97,17 +106,17 @@ class PushLabels:
         """Return whether the message belongs to a push with one of the labels."""
         return any(msgid in self._msgids[label] for label in labels if label in self._msgids)
 
-    async def until_known(self, lane: Labelled) -> None:
-        """Return once `know` holds for the lane."""
-        while not self.know(lane.labels):
+    async def until_known(self, labels: Callable[[], Collection[str]]) -> None:
+        """Return once `know` holds for the labels, which may change meanwhile."""
+        while not self.know(labels()):
             await self._until_moved()
 
-    async def until_current(self, lanes: Callable[[], Iterable[Labelled]]) -> None:
-        """Return once all pushes that are in the log now were read for those of the lanes whose labels are known."""
-        if not any(lane.labels for lane in lanes()):
+    async def until_current(self, labels: Callable[[], Iterable[Collection[str]]]) -> None:
+        """Return once all pushes that are in the log now were read for those of the sets of labels that are known."""
+        if not any(labels()):
             return
         end = (await ends_of(self._log, ROLE_NAME, [_PARTITION]))[_PARTITION]
-        while self._next < end and any(lane.labels and self.know(lane.labels) for lane in lanes()):
+        while self._next < end and any(each and self.know(each) for each in labels()):
             await self._until_moved()
 
     async def _until_moved(self) -> None:
@@ -123,10 +132,11 @@ class PushLabels:
     # --- reading
 
     async def _use(self, wanted: Mapping[str, int]) -> None:
-        """Go on for these labels, each with the time since which a webhook may name it."""
+        """Go on for these labels, each with the time since which it is asked for."""
         if not wanted:
             self._msgids, self._is_restored, self._is_caught_up = {}, False, False
-            self._snapshot.path.unlink(missing_ok=True)
+            if self._snapshot is not None:
+                self._snapshot.path.unlink(missing_ok=True)
             return
         if not self._is_restored:
             await self._restore()
@@ -142,7 +152,7 @@ class PushLabels:
         self._move()
 
     async def _restore(self) -> None:
-        found = await asyncio.to_thread(self._snapshot.load)
+        found = await asyncio.to_thread(self._snapshot.load) if self._snapshot is not None else None
         end = (await ends_of(self._log, ROLE_NAME, [_PARTITION]))[_PARTITION]
         if found is not None and found.offsets.get(_PARTITION, 0) <= end:
             self._next = found.offsets.get(_PARTITION, 0)
@@ -197,8 +207,10 @@ class PushLabels:
 
     async def _save(self) -> None:
         """Save the snapshot. An error is logged: the records behind the former one are read again."""
-        blobs = [(label.encode(), msgids.serialize()) for label, msgids in self._msgids.items()]
         self._saved_ms = self._clock.now_ms()
+        if self._snapshot is None:
+            return
+        blobs = [(label.encode(), msgids.serialize()) for label, msgids in self._msgids.items()]
         try:
             await asyncio.to_thread(self._snapshot.save, {_PARTITION: self._next}, blobs)
         except UnavailableError as error:

@@ -19,7 +19,7 @@ from services.process.logs import logger
 from services.process.metrics import WEBHOOK_AGE, WEBHOOKS_FAILING, WEBHOOKS_PAUSED
 from services.process.retries import retry_until_available
 from services.process.worker_thread import WorkerThread
-from services.webhooks.lane import HasLabel, Lane
+from services.webhooks.lane import LabelledMessages, Lane
 from services.webhooks.receivers import Receiver
 from services.webhooks.sender import LaneSender, LaneStore
 from services.webhooks.settings import ROLE_NAME
@@ -53,7 +53,7 @@ class WebhookService:
         partitions: Sequence[Partition],
         subscriptions: Subscriptions,
         walks: Walks,
-        has_label: HasLabel,
+        labelled: LabelledMessages,
         store: WebhookStore,
         new_receiver: Callable[[], Receiver],
         tokens: DeviceTokens,
@@ -65,7 +65,7 @@ class WebhookService:
         self._log = log
         self._partitions = partitions
         self._subscriptions = subscriptions
-        self._has_label = has_label
+        self._labelled = labelled
         self._store = store
         self._keys = keys
         self._clock = clock
@@ -201,7 +201,7 @@ class WebhookService:
     def _begin(self, subscription: WebhookSubscription, left: StoredLane) -> None:
         """Go on with a lane where it was left."""
         starts = dict(left.starts)
-        lane = Lane(left.lane_id, *subscription, starts, left.until, self._has_label)
+        lane = Lane(left.lane_id, *subscription, starts, self._labelled, left.until)
         sender = self._new_sender(lane, left.failing_since_ms, left.paused_ms)
         self._senders[lane.id] = sender
         self._saved[lane.id] = starts

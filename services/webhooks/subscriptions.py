@@ -73,6 +73,10 @@ class Subscriptions:
                 found[label] = min(found.get(label, each.webhook.created_ms), each.webhook.created_ms)
         return found
 
+    def next_change_ms(self) -> int | None:
+        """Return when a label is no longer named, if nothing happens before: never."""
+        return None
+
     def _each(self) -> Iterator[WebhookSubscription]:
         for app in self._apps.with_webhooks:
             for webhook in app.webhooks:

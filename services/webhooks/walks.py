@@ -25,8 +25,7 @@ from services.process.logs import logger
 from services.process.retries import retry_until_available
 from services.replica.dead_letters import UNUSABLE, leave_out
 from services.replica.epochs import Epochs, ImpossibleEpochError, check_count, is_announcement
-from services.webhooks.lane import Lane, Offsets, wanted_of
-from services.webhooks.push_labels import PushLabels
+from services.webhooks.lane import LabelledMessages, Lane, Offsets, WantedKinds
 from services.webhooks.settings import ROLE_NAME
 
 NEAR_RECORDS = 2_000
@@ -46,11 +45,8 @@ _DRAFTS = Partition(DRAFTS.name, 0)
 class Walks:
     """The walks of all lanes of the process. `close` ends them."""
 
-    def __init__(
-        self, log: Log, partitions: Sequence[Partition], app: Callable[[str], App | None], labels: PushLabels
-    ) -> None:
+    def __init__(self, log: Log, partitions: Sequence[Partition], app: Callable[[str], App | None]) -> None:
         self._log = log
-        self._labels = labels
         self._partitions = partitions
         self._app = app
         self._drafts = DraftApps(log)
@@ -98,9 +94,10 @@ class Walks:
         try:
             while True:
                 records = await walk.read()
-                await self._labels.until_current(self._live.values)
+                for labelled in {lane.labelled for lane in self._live.values()}:
+                    await labelled.until_current(partial(self._live_labels, labelled))
                 for record in records:
-                    self._leave_live(lane for lane in self._live.values() if not self._labels.know(lane.labels))
+                    self._leave_live(lane for lane in self._live.values() if not lane.knows_labels)
                     await walk.handle(record, self._live.values())
                     self._leave_live(lane for lane in self._live.values() if lane.is_full)
                     if not self._live:  # nobody is left to read for
@@ -109,6 +106,9 @@ class Walks:
                     lane.pass_over(self._position)
         finally:
             await walk.close()
+
+    def _live_labels(self, labelled: LabelledMessages) -> list[frozenset[str]]:
+        return [lane.labels for lane in self._live.values() if lane.labelled is labelled]
 
     def _leave_live(self, lanes: Iterable[Lane]) -> None:
         """Let these lanes walk alone from now on."""
@@ -129,7 +129,7 @@ class Walks:
 
     async def _walk_alone(self, lane: Lane) -> Offsets | None:
         """Read for one lane until it may join or has reached its end; return the position. None: it stays full."""
-        await self._labels.until_known(lane)
+        await lane.labelled.until_known(lambda: lane.labels)
         walk = _Walk(self._log, self._app, self._drafts, dict(lane.taken))
         await walk.open()
         try:
@@ -137,9 +137,9 @@ class Walks:
                 if lane.has_taken_all or await self._may_join(lane, walk.position):
                     return walk.position
                 records = await walk.read()
-                await self._labels.until_current(lambda: [lane])
+                await lane.labelled.until_current(lambda: [lane.labels])
                 for record in records:
-                    if not await _has_room(lane) or not self._labels.know(lane.labels):
+                    if not await _has_room(lane) or not lane.knows_labels:
                         return None
                     await walk.handle(record, [lane])
                 lane.pass_over(walk.position)
@@ -157,7 +157,7 @@ class Walks:
             lane.pass_over(begins)
 
     async def _may_join(self, lane: Lane, position: Offsets) -> bool:
-        if lane.until is not None or lane.is_full or not self._labels.know(lane.labels):
+        if lane.until is not None or lane.is_full or not lane.knows_labels:
             return False
         ends = await ends_of(self._log, ROLE_NAME, self._partitions)
         return sum(max(0, end - position.get(partition, 0)) for partition, end in ends.items()) <= NEAR_RECORDS
@@ -180,6 +180,7 @@ class _Walk:
         self._drafts = drafts
         self._translator = EventTranslator(app, drafts)
         self._epochs = WalkEpochs()
+        self._wanted = WantedKinds()
         self._handled = 0
 
     async def open(self) -> None:
@@ -200,7 +201,7 @@ class _Walk:
             message = decode(record)
             is_fenced = not isinstance(message, AppFact) or has_epoch(message)
             counts = record.value and (not is_fenced or self._epochs.admits(record, message))
-            for event in self._translator.events(record, message, wanted_of(awaiting)) if counts else ():
+            for event in self._translator.events(record, message, self._wanted.of(awaiting)) if counts else ():
                 events.append(event)
                 await self._let_others_run()
         except UNUSABLE as error:

@@ -1,8 +1,9 @@
 """Streams of events for programs that cannot be called: each is a lane that a call reads in place of a receiver."""
 
+import asyncio
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 
 import msgspec
 from google.protobuf.message import DecodeError
@@ -12,8 +13,9 @@ from protos.webhooks.v1.webhooks_pb2 import EventPosition, TopicPosition, WatchE
 from services.domain.webhooks import scope_of
 from services.errors import BusyError, InputError
 from services.log.port import LOG_UNAVAILABLE, Log, Partition, ends_of
+from services.process.clock import Clock
 from services.process.retries import retry_until_available
-from services.webhooks.lane import Lane
+from services.webhooks.lane import LabelledMessages, Lane
 from services.webhooks.requests import MAX_EVENTS
 from services.webhooks.settings import ROLE_NAME
 from services.webhooks.subscriptions import Subscriptions
@@ -23,8 +25,75 @@ from services.webhooks.walks import Walks
 MAX_WATCHES = 50
 """Programs that may watch at a time: the events of each wait in memory until it reads them."""
 
+MAX_STREAMED_LABELS = 1_000
+"""Labels that are kept of streams which have ended, the latest."""
+
 MAX_WATCHES_OF_ONE = 10
 """Those of one app or team, so that a team with many tokens leaves room for others."""
+
+
+KEPT_LABEL_MS = 3_600_000
+"""How long the pushes of a label stay known behind the last stream that names it: programs connect again."""
+
+MAX_LABELS = 20
+"""Labels that a stream names, as a webhook may."""
+
+MAX_LABEL_LENGTH = 64
+
+
+class StreamLabels:
+    """The labels that streams name, or did within KEPT_LABEL_MS.
+
+    A label that was forgotten since is asked for as of LOOK_BACK_MS ago by a program that goes on at a position.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._streams: Counter[str] = Counter()
+        self._since_ms: dict[str, int] = {}
+        self._left_ms: dict[str, int] = {}
+        self._change = asyncio.Event()
+
+    @property
+    def changes(self) -> Sequence[asyncio.Event]:
+        """An event that the next change sets. Get it before reading."""
+        return (self._change,)
+
+    def labels(self) -> Mapping[str, int]:
+        """Return the labels, each with the time since which the pushes with it are asked for."""
+        now_ms = self._clock.now_ms()
+        for label in [label for label, left_ms in self._left_ms.items() if left_ms + KEPT_LABEL_MS <= now_ms]:
+            del self._left_ms[label], self._since_ms[label]
+        return dict(self._since_ms)
+
+    def next_change_ms(self) -> int | None:
+        """Return when a label is no longer kept, if nothing happens before; None: never."""
+        return min(self._left_ms.values()) + KEPT_LABEL_MS if self._left_ms else None
+
+    def enter(self, labels: Collection[str], *, goes_on: bool) -> None:
+        """Note a stream that names these labels. `goes_on`: at a position of an earlier stream."""
+        self.labels()
+        since_ms = 0 if goes_on else self._clock.now_ms()
+        for label in labels:
+            self._streams[label] += 1
+            self._since_ms.setdefault(label, since_ms)
+            self._left_ms.pop(label, None)
+        self._has_changed()
+
+    def leave(self, labels: Collection[str]) -> None:
+        """Note that such a stream has ended."""
+        self._streams.subtract(labels)
+        for label in [label for label in labels if not self._streams[label]]:
+            del self._streams[label]
+            self._left_ms[label] = self._clock.now_ms()
+        while len(self._left_ms) > MAX_STREAMED_LABELS:
+            label = next(iter(self._left_ms))
+            del self._left_ms[label], self._since_ms[label]
+        self._has_changed()
+
+    def _has_changed(self) -> None:
+        self._change.set()
+        self._change = asyncio.Event()
 
 
 class Watches:
@@ -40,7 +109,12 @@ class Watches:
         walks: Walks,
         tokens: DeviceTokens,
         subscriptions: Subscriptions,
+        labels: StreamLabels,
+        labelled: LabelledMessages,
     ) -> None:
+        """`labelled` knows the messages of `labels`."""
+        self._labels = labels
+        self._labelled = labelled
         self._log = log
         self._partitions = partitions
         self._walks = walks
@@ -51,14 +125,20 @@ class Watches:
     async def watch(self, request: WatchEventsRequest) -> AsyncGenerator[WatchEventsResponse, None]:
         """Yield the events of an app or a team. BusyError: too many programs watch. InputError: a wrong request."""
         subscriber = self._subscriptions.subscriber(scope_of(request.appkey, request.team_id))
+        labels = frozenset(request.labels)
+        if len(labels) > MAX_LABELS or not all(0 < len(label) <= MAX_LABEL_LENGTH for label in labels):
+            raise InputError(f"label: name at most {MAX_LABELS} labels of 1 to {MAX_LABEL_LENGTH} characters")
         if self._watched.total() >= MAX_WATCHES or self._watched[subscriber.scope] >= MAX_WATCHES_OF_ONE:
             raise BusyError("too many programs read events at present; try again later")
         self._watched[subscriber.scope] += 1
+        self._labels.enter(labels, goes_on=bool(request.position))
         lane = None
         try:
             starts = await self._starts(request.position)
-            chosen = Webhook(webhook_id=f"watch/{secrets.token_hex(8)}", kinds=request.kinds, msgids=request.msgids)
-            lane = Lane(chosen.webhook_id, subscriber, chosen, starts)
+            chosen = Webhook(
+                webhook_id=f"watch/{secrets.token_hex(8)}", kinds=request.kinds, msgids=request.msgids, labels=labels
+            )
+            lane = Lane(chosen.webhook_id, subscriber, chosen, starts, self._labelled)
             self._walks.add(lane)
             yield WatchEventsResponse(position=self._packed(lane))
             while True:
@@ -69,6 +149,7 @@ class Watches:
         finally:
             self._watched[subscriber.scope] -= 1
             self._watched += Counter()  # without apps that nobody watches
+            self._labels.leave(labels)
             if lane is not None:
                 await self._walks.remove(lane.id)
 

@@ -60,8 +60,29 @@ def without_content(draft: Draft) -> Draft:
     return kept
 
 
-def mails_about(fact: DraftFact, draft: Draft, around: Surroundings) -> list[Mail]:
+HOUR_MS = 3_600_000
+MAX_ASKED = 20
+"""Drafts of one author, new or changed, about which approvers are asked by mail within an hour."""
+
+
+class AuthorLimit:
+    """Counts the drafts that each author submits, in hours that begin with the first one."""
+
+    def __init__(self) -> None:
+        self._hours: dict[str, tuple[int, int]] = {}
+
+    def take(self, author: str, time_ms: int) -> int:
+        """Count a draft; return how many mails about drafts of the author are left in the hour, this one included."""
+        self._hours = {name: hour for name, hour in self._hours.items() if time_ms < hour[0] + HOUR_MS}
+        begun_ms, count = self._hours.get(author, (time_ms, 0))
+        self._hours[author] = begun_ms, count + 1
+        return max(0, MAX_ASKED - count)
+
+
+def mails_about(fact: DraftFact, draft: Draft, around: Surroundings, *, is_last: bool = False) -> list[Mail]:
     """Return the mails that a fact makes. `draft`: the one that it is about, as `without_content` leaves it.
+
+    `is_last`: no mails will tell of the author's next drafts, which these say.
 
     Approvers are asked for an approval, and told if it came to nothing; authors are told what became of their draft.
     Nobody is told of the own act.
@@ -80,7 +101,7 @@ def mails_about(fact: DraftFact, draft: Draft, around: Surroundings) -> list[Mai
             pass
     actor = fact.meta.origin.actor
     return [
-        _mail(fact, draft, user, words, around)
+        _mail(fact, draft, user, words, around, is_last=is_last)
         for users, words in told
         for user in users
         if f"user/{user.user_id}" != actor
@@ -122,7 +143,7 @@ def _authors(draft: Draft, people: People) -> list[User]:
     return [user for user in users if user is not None and user.mail_address and not user.disabled]
 
 
-def _mail(fact: DraftFact, draft: Draft, user: User, words: str, around: Surroundings) -> Mail:
+def _mail(fact: DraftFact, draft: Draft, user: User, words: str, around: Surroundings, *, is_last: bool) -> Mail:
     texts = _TEXTS["zh" if user.locale.lower().startswith("zh") else "en"]
     team = around.people.team(draft.team_id)
     names = {
@@ -137,6 +158,8 @@ def _mail(fact: DraftFact, draft: Draft, user: User, words: str, around: Surroun
     lines = [texts[words].format(**names)]
     if names["reason"]:
         lines.append(texts["reason"].format(**names))
+    if is_last:
+        lines.append(texts["last"].format(**names))
     lines.append(f"{around.console_url}/drafts/{draft.team_id}/{draft.draft_id}")
     lines.append(texts["why"].format(account=f"{around.console_url}/account"))
     mail_id = hashlib.blake2b(fact.meta.event_id + user.user_id.encode(), digest_size=16).hexdigest()
@@ -183,6 +206,8 @@ _TEXTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "expired_for_approvers_subject": "A push of team {team} was not approved in time",
             "expired_for_approvers": "Nobody decided about a push to {apps} until {until}. It is not sent.",
             "reason": "Reason: {reason}",
+            "last": "{author} has submitted many pushes: for an hour no mails tell of further ones."
+            " They wait in the console.",
             "why": "You get this mail because your account has this address: {account}",
         },
         "zh": {
@@ -203,6 +228,7 @@ _TEXTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "expired_for_approvers_subject": "团队 {team} 的一条推送未及时获批",
             "expired_for_approvers": "到 {until} 为止没有人审批发往 {apps} 的推送，它不会发送。",
             "reason": "原因：{reason}",
+            "last": "{author} 提交了很多推送：一小时内不再发送邮件告知其后续推送，请在控制台查看。",
             "why": "你的账号设置了此邮箱，因此收到本邮件：{account}",
         },
     }

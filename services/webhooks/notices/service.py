@@ -18,7 +18,7 @@ from services.process.retries import retry_until_available
 from services.process.worker_thread import WorkerThread
 from services.replica.catch_up import read_until
 from services.replica.dead_letters import UNUSABLE, leave_out
-from services.webhooks.notices.mails import Surroundings, mails_about, message_of, without_content
+from services.webhooks.notices.mails import AuthorLimit, Surroundings, mails_about, message_of, without_content
 from services.webhooks.notices.smtp import AwayError, MailRefusal, SmtpTransport
 from services.webhooks.notices.store import Mail, NoticeStore
 from services.webhooks.settings import ROLE_NAME
@@ -41,6 +41,7 @@ class NoticeService:
 
     The offset is stored together with the mails that follow from the records before it, and a mail is forgotten once
     the server has taken it. So a kill loses none, and may send one again, with the Message-ID that it had.
+    Drafts beyond MAX_ASKED an hour of one author make no mails; a restart begins the hour anew.
     """
 
     name = "notices"
@@ -65,6 +66,7 @@ class NoticeService:
         self._jitter = jitter
         self._thread = WorkerThread("notices")
         self._waiting: dict[str, Draft] = {}
+        self._limit = AuthorLimit()
         self._epochs = WalkEpochs()
         self._has_mails = asyncio.Event()
         self.has_begun = False
@@ -146,7 +148,11 @@ class NoticeService:
         match fact.WhichOneof("fact"):
             case "submitted":
                 draft = self._waiting[fact.draft_id] = without_content(fact.submitted.draft)
-                return mails_about(fact, draft, self._around)
+                left = self._limit.take(fact.meta.origin.actor, fact.meta.time_ms)
+                if not left:
+                    NOTICES.labels("over the limit").inc()
+                    return []
+                return mails_about(fact, draft, self._around, is_last=left == 1)
             case "approved" | "rejected" | "withdrawn" | "expired":
                 ended = self._waiting.pop(fact.draft_id, None)
                 return mails_about(fact, ended, self._around) if ended is not None else []

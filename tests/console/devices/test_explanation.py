@@ -225,5 +225,6 @@ def test_the_content_of_any_interface_is_found() -> None:
     v2 = '{"msgStyle":{"basic":{"content":{"android":"a","ios":"b"}},"android":{"title":"T"}}}'
     assert content(v2) == Content("T", "a / b")
     assert content('{"message":"hello","title":"T"}') == Content("T", "hello")
-    for odd in ("", "[]", "null", '{"msgStyle":[]}', '{"message":5,"title":{}}', "{"):
+    assert content('{"option":{"label":"spring"}}') == Content("", "", "spring")
+    for odd in ("", "[]", "null", '{"msgStyle":[]}', '{"option":{"label":5}}', '{"message":5,"title":{}}', "{"):
         assert content(odd) == Content("", "")

@@ -32,14 +32,16 @@ async def test_a_webhook_from_its_making_to_its_end(tmp_path: Path) -> None:
         head = await console.logged_in("head")
         path = f"/apps/{appkey}/webhooks"
         assert "The app has no webhooks." in await page_of(head, appkey)
-        made = await head.post(path, url=receiver.url, form="standard", **{"kind:app.paused": "on"})
+        made = await head.post(
+            path, url=receiver.url, form="standard", labels="spring, sale", **{"kind:app.paused": "on"}
+        )
         assert (made.status_code, made.headers["location"]) == (303, path)
         shown = await page_of(head, appkey)
         assert "shown only now" in shown
         assert re.search(r"whsec_[A-Za-z0-9+/=]{44}", shown)
         assert "whsec_" not in await page_of(head, appkey)
         await until_page(head, path, "works")
-        assert f"http://{receiver.host} signed JSON app.paused" in await page_of(head, appkey)
+        assert f"http://{receiver.host} signed JSON app.paused of the pushes sale spring" in await page_of(head, appkey)
         assert "/hook" not in await page_of(head, appkey)
         (known,) = console.context.apps.with_webhooks
         webhook_id = known.webhooks[0].webhook_id

@@ -50,6 +50,8 @@ async def test_events_are_streamed(console: ConsoleInstallation, programs: Progr
         ("", 400),
         (f"appkey={appkey}&kind=push.exploded", 400),
         (f"appkey={appkey}&msgid=x", 400),
+        (f"appkey={appkey}&label=", 400),
+        (f"appkey={appkey}&label=spring", 200),
         (f"appkey={appkey}&position=!", 400),
         (f"appkey={appkey}&since=7", 400),
         (f"appkey={appkey}&team_id={team_id}", 400),

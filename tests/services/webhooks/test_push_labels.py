@@ -129,6 +129,9 @@ class Wanted:
     def labels(self) -> dict[str, int]:
         return self.wanted
 
+    def next_change_ms(self) -> None:
+        return None
+
 
 async def test_old_pushes_are_not_looked_for_and_the_oldest_ids_are_forgotten(
     installation: Installation, monkeypatch: pytest.MonkeyPatch

@@ -1,41 +1,41 @@
 """Lanes share one walk while they keep up, walk alone while they do not, and take each record once."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, Outcomes
-from protos.registry.v1.apps_pb2 import Webhook
+from protos.registry.v1.apps_pb2 import EventKind, Webhook
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.events import Event, EventTranslator
+from services.domain.webhooks import team_scope
 from services.log.point_in_time import offsets_at
 from services.log.port import Partition, Reader, Record
 from services.replica.epochs import ImpossibleEpochError, next_epoch
 from services.webhooks import lane, walks
 from services.webhooks.lane import Lane
 from services.webhooks.main import sources
-from services.webhooks.push_labels import PushLabels, labels_file
-from services.webhooks.subscriptions import app_subscriber
+from services.webhooks.push_labels import PushLabels
+from services.webhooks.subscriptions import Subscriber, app_subscriber
 from services.webhooks.walks import WalkEpochs, Walks
 from testkit.waiting import until_holds
-from tests.services.webhooks.conftest import APP, PARTITIONS, Installation
+from tests.services.webhooks.conftest import APP, OTHER, PARTITIONS, TEAM, Installation
 
+NO_LABELS = PushLabels(cast(Any, None), cast(Any, None), cast(Any, None), snapshot=None)
 OUTCOMES = Partition("deliveries", 0)
 
 
 def new_lane(name: str, outcomes_from: int, until: int | None = None) -> Lane:
     starts = dict.fromkeys(sources(PARTITIONS), 0) | {OUTCOMES: outcomes_from}
     ends = dict.fromkeys(sources(PARTITIONS), 0) | {OUTCOMES: until} if until is not None else None
-    return Lane(name, app_subscriber(APP), Webhook(webhook_id=name), starts, ends)
+    return Lane(name, app_subscriber(APP), Webhook(webhook_id=name), starts, NO_LABELS, ends)
 
 
 def new_walks(installation: Installation) -> Walks:
-    labels = PushLabels(installation.log, cast(Any, None), installation.clock, labels_file(Path("unused")))
-    return Walks(installation.log, sources(PARTITIONS), installation.apps.get, labels)
+    return Walks(installation.log, sources(PARTITIONS), installation.apps.get)
 
 
 def held(lane: Lane) -> list[str]:
@@ -211,3 +211,27 @@ def test_a_walk_that_begins_behind_an_announcement_takes_the_owners_facts() -> N
     with pytest.raises(ImpossibleEpochError):
         admits(10, fact(forged))
     assert admits(11, fact(successor))
+
+
+def test_what_lanes_want_is_built_once_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[lane.Wanted] = []
+
+    def build(lanes: Iterable[Lane]) -> lane.Wanted:
+        built.append(wanted_of(lanes))
+        return built[-1]
+
+    wanted_of = lane.wanted_of
+    monkeypatch.setattr(lane, "wanted_of", build)
+    apps = {"apps": frozenset({APP})}
+    of_team = Subscriber(team_scope(TEAM), lambda: apps["apps"], lambda: "News")
+    made = Lane("1", of_team, Webhook(kinds=[EventKind.EVENT_KIND_APP_PAUSED]), {}, NO_LABELS)
+    wanted = lane.WantedKinds()
+    paused = frozenset({EventKind.EVENT_KIND_APP_PAUSED})
+    assert [wanted.of([made]) for _ in range(3)] == [{team_scope(TEAM): paused, APP: paused}] * 3
+    assert len(built) == 1
+    apps["apps"] |= {OTHER}
+    assert wanted.of([made])[OTHER] == paused
+    made.use(Webhook(kinds=[EventKind.EVENT_KIND_APP_RESUMED]))
+    assert wanted.of([made])[APP] == frozenset({EventKind.EVENT_KIND_APP_RESUMED})
+    assert wanted.of([]) == {}
+    assert len(built) == 4

@@ -16,8 +16,10 @@ from protos.webhooks.v1.webhooks_pb2 import (
     WatchEventsResponse,
 )
 from services.errors import BusyError, InputError
+from services.process.clock import ManualClock
 from services.webhooks import lane, watches
-from tests.services.webhooks.conftest import APP, OTHER, TEAM, Installation
+from tests.services.webhooks.conftest import APP, NOW_MS, OTHER, TEAM, Installation
+from tests.services.webhooks.test_push_labels import push
 
 BOUND_S = 60
 
@@ -147,3 +149,50 @@ async def test_the_programs_of_one_app_leave_room_for_those_of_others(
                 await Stream(others).read()
         async with watching(installation) as again:
             await Stream(again).read()
+
+
+async def test_pushes_are_chosen_by_their_labels(installation: Installation) -> None:
+    async with installation.running():
+        await push(installation, 10, "spring")
+        installation.clock.move(1)
+        async with watching(installation, labels=["spring"], kinds=[EVENT_KIND_MESSAGE_RECEIVED]) as responses:
+            stream = Stream(responses)
+            await stream.read()
+            await push(installation, 11, "spring")
+            await push(installation, 12, "autumn")
+            for msgid in (10, 12):
+                await installation.report(1, msgid=msgid)
+            expected = await installation.report(1, msgid=11)
+            assert await stream.read_until(1) == expected
+        installation.clock.move(watches.KEPT_LABEL_MS / 1000 - 1)
+        kept = await installation.report(2, msgid=11)
+        async with watching(installation, labels=["spring"], position=stream.position) as responses:
+            again = Stream(responses)
+            assert await again.read_until(2) == kept
+        installation.clock.move(watches.KEPT_LABEL_MS / 1000)
+        forgotten = await installation.report(1, msgid=10)
+        async with watching(installation, labels=["spring"], position=again.position) as responses:
+            late = Stream(responses)
+            assert await late.read_until(1) == forgotten
+        async with watching(installation, labels=["", "spring"]) as wrong:
+            with pytest.raises(InputError, match="label"):
+                await Stream(wrong).read()
+
+
+def test_labels_of_streams_are_kept_for_an_hour_and_the_latest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "MAX_STREAMED_LABELS", 2)
+    clock = ManualClock(NOW_MS)
+    labels = watches.StreamLabels(clock)
+    labels.enter({"a"}, goes_on=False)
+    clock.move(1)
+    labels.enter({"a", "b"}, goes_on=True)
+    assert labels.labels() == {"a": NOW_MS, "b": 0}
+    assert labels.next_change_ms() is None
+    labels.leave({"a", "b"})
+    assert labels.next_change_ms() == clock.now_ms() + watches.KEPT_LABEL_MS
+    clock.move(watches.KEPT_LABEL_MS / 1000)
+    assert labels.labels() == {"a": NOW_MS}
+    for label in ("a", "c", "d"):
+        labels.enter({label} - {"a"}, goes_on=False)
+        labels.leave({label})
+    assert list(labels.labels()) == ["c", "d"]

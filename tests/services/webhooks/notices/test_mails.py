@@ -23,7 +23,16 @@ from protos.accounts.v1.drafts_pb2 import (
 from protos.push.v1.push_pb2 import Message, SendPush
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from protos.scheduling.v1.scheduling_pb2 import CreateTask
-from services.webhooks.notices.mails import Surroundings, mails_about, message_of, texts, without_content
+from services.webhooks.notices.mails import (
+    HOUR_MS,
+    MAX_ASKED,
+    AuthorLimit,
+    Surroundings,
+    mails_about,
+    message_of,
+    texts,
+    without_content,
+)
 from services.webhooks.notices.store import Mail
 
 NOW_MS = 1_800_000_000_000
@@ -186,3 +195,19 @@ def test_all_languages_have_the_same_texts_with_the_same_fields() -> None:
         assert {name: fields(text) for name, text in other.items()} == {
             name: fields(text) for name, text in first.items()
         }
+
+
+def test_one_author_makes_so_many_mails_an_hour_and_the_last_one_says_so() -> None:
+    limit = AuthorLimit()
+    assert [limit.take("user/author", NOW_MS + turn) for turn in range(MAX_ASKED + 2)] == [
+        *range(MAX_ASKED, 0, -1),
+        0,
+        0,
+    ]
+    assert limit.take("user/boss", NOW_MS) == MAX_ASKED
+    assert limit.take("user/author", NOW_MS + HOUR_MS) == MAX_ASKED
+    fact = DraftFact(meta=Meta(event_id=b"event", time_ms=NOW_MS), submitted=DraftSubmitted(draft=draft()))
+    boss, head = mails_about(fact, without_content(draft()), around(), is_last=True)
+    assert "for an hour no mails" in boss.text
+    assert "一小时内" in head.text
+    assert "for an hour no mails" not in told()[0].text

@@ -27,7 +27,7 @@ from services.log.port import NewRecord
 from services.log.sqlite.log import SqliteLog
 from services.process.clock import ManualClock
 from services.webhooks.notices.mail_server import MailServer
-from services.webhooks.notices.mails import Surroundings
+from services.webhooks.notices.mails import MAX_ASKED, Surroundings
 from services.webhooks.notices.service import GIVEN_UP_MS, MAX_DELAY_MS, NoticeService
 from services.webhooks.notices.smtp import MailRefusal, SmtpTransport
 from services.webhooks.notices.store import NoticeStore
@@ -321,3 +321,14 @@ async def test_a_log_that_went_back_is_followed_from_its_end(office: Office, rec
     async with office.running():
         await office.submit("d1")
         await receiver.until_mails(2)
+
+
+async def test_an_author_who_submits_drafts_in_a_loop_sends_no_more_mails_than_may_be(office: Office) -> None:
+    async with office.running() as service:
+        for number in range(MAX_ASKED + 1):
+            await office.submit(f"d{number}")
+        office.clock.move(3600)
+        await office.submit("after the hour")
+        await office.until_tried(service, 2 * MAX_ASKED + 2)
+    assert not office.waiting_mails()
+    assert len(office.receiver.mails) == 2 * MAX_ASKED + 2
