@@ -91,22 +91,22 @@ class _Absence(NamedTuple):
     is_certain: bool
 
 
-Room = Callable[[str, int], int]
+FreeCapacity = Callable[[str, int], int]
 """Returns how many more messages of the app the channel may claim now."""
 
 
 class _Taking:
     """The claims of one call of `take`, and how many devices it has looked at."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, free: FreeCapacity) -> None:
         self.claims: list[Claim] = []
         self.looked = 0
-        self._room = room
+        self._free = free
         self._taken: Counter[tuple[str, int]] = Counter()
         self._claimed: dict[tuple[int, int], BitMap] = {}
 
-    def room(self, appkey: str, channel: int) -> int:
-        return self._room(appkey, channel) - self._taken[appkey, channel]
+    def free(self, appkey: str, channel: int) -> int:
+        return self._free(appkey, channel) - self._taken[appkey, channel]
 
     def claimed(self, msgid: int, partition: int) -> BitMap:
         """Return the devices for which this call claims the message already: the same work may be queued twice."""
@@ -146,7 +146,7 @@ class DueHandOvers:
         self._released: list[StartedPush] = []
         self._work: deque[_Work] = deque()
         self._held: dict[str, deque[_Work]] = {}
-        self._without_room: dict[tuple[str, int], deque[_Work]] = {}
+        self._without_capacity: dict[tuple[str, int], deque[_Work]] = {}
         self._absent: dict[AppPartition, dict[int, _Absence]] = {}
         self._graces: deque[tuple[int, DeviceAddress]] = deque()
         self._arrived: dict[DeviceAddress, None] = {}
@@ -285,8 +285,8 @@ class DueHandOvers:
             return max(self._settled_ms, now_ms)
         return max(self._settled_ms, self._graces[0][0]) if self._graces else None
 
-    def take(self, now_ms: int, room: Room) -> list[Claim]:
-        """Return claims for messages that are due, at most as many for each app and channel as `room` allows.
+    def take(self, now_ms: int, free: FreeCapacity) -> list[Claim]:
+        """Return claims for messages that are due, at most as many for each app and channel as `free` allows.
 
         The caller records the claims before any other task runs.
         """
@@ -296,14 +296,14 @@ class DueHandOvers:
         self._look_at_unseen()
         for appkey in [appkey for appkey in self._held if not self._is_paused(appkey)]:
             self._work.extend(self._held.pop(appkey))
-        taking = _Taking(room)
+        taking = _Taking(free)
         for _ in range(_STEPS):
             if not self._work:
                 self._take_up_one(taking)
             if not self._work or taking.looked >= _SLICE:
                 break
             self._judge(self._work.popleft(), now_ms, taking)
-        if any(taking.room(*key) > 0 for key in self._without_room):
+        if any(taking.free(*key) > 0 for key in self._without_capacity):
             self.changed.set()
         return taking.claims
 
@@ -336,11 +336,11 @@ class DueHandOvers:
 
     def _take_up_one(self, taking: "_Taking") -> None:
         """Queue work that had to wait until its channel may claim more."""
-        for key, waiting in self._without_room.items():
-            if taking.room(*key) > 0:
+        for key, waiting in self._without_capacity.items():
+            if taking.free(*key) > 0:
                 self._work.append(waiting.popleft())
                 if not waiting:
-                    del self._without_room[key]
+                    del self._without_capacity[key]
                 return
 
     def _judge(self, work: _Work, now_ms: int, taking: "_Taking") -> None:
@@ -353,8 +353,8 @@ class DueHandOvers:
         if self._is_paused(appkey):
             self._held.setdefault(appkey, deque()).append(work)
             return
-        if channels and all(taking.room(appkey, channel) <= 0 for channel in channels):
-            self._without_room.setdefault((appkey, channels[0]), deque()).append(work)
+        if channels and all(taking.free(appkey, channel) <= 0 for channel in channels):
+            self._without_capacity.setdefault((appkey, channels[0]), deque()).append(work)
             return
         numbers = self._addressed(push, work.partition)
         numbers &= part.pending_numbers() if work.numbers is None else work.numbers
@@ -370,11 +370,11 @@ class DueHandOvers:
             pending = pending - self._claimed(push, work.partition, msgid) - taking.claimed(msgid, work.partition)
             for channel, chosen in self._choices(push, work.partition, msgid, pending):
                 due = BitMap(n for n in chosen if not self._recorder.has_unwritten_final(work.partition, msgid, n))
-                now = BitMap(due[: max(0, taking.room(appkey, channel))])
+                now = BitMap(due[: max(0, taking.free(appkey, channel))])
                 if now:
                     taking.claim(Claim(push, work.partition, msgid, channel, now))
                 if later := due - now:
-                    self._without_room.setdefault((appkey, channel), deque()).append(work._replace(numbers=later))
+                    self._without_capacity.setdefault((appkey, channel), deque()).append(work._replace(numbers=later))
 
     def _absent_of(self, push: StartedPush, partition: int, numbers: BitMap) -> Iterator[int]:
         """Return the devices that are not connected, and were not for the grace, or for an urgent push at all."""

@@ -16,6 +16,8 @@ from services.domain.role import BuiltRole, RoleContext, RoleDefinition
 from services.log.port import Partition
 from services.process.runner import Service
 from services.replica.positions import PositionsServicer
+from services.webhooks.event_streams import EventStreams, StreamLabels
+from services.webhooks.log_readers import LogReaders
 from services.webhooks.push_ends import PushEnds, snapshot_file
 from services.webhooks.push_labels import PushLabels, labels_file
 from services.webhooks.receivers import Receiver
@@ -25,8 +27,6 @@ from services.webhooks.settings import ROLE_NAME, WebhooksSettings
 from services.webhooks.store import open_store
 from services.webhooks.subscriptions import Subscriptions
 from services.webhooks.tokens import DeviceTokens
-from services.webhooks.walks import Walks
-from services.webhooks.watches import StreamLabels, Watches
 
 
 def sources(installation: int) -> list[Partition]:
@@ -43,12 +43,12 @@ def build(settings: WebhooksSettings, context: RoleContext, connector: Connector
     accounts = AccountDirectory(context.log)
     subscriptions = Subscriptions(context.apps, accounts)
     labels = PushLabels(context.log, subscriptions, context.clock, labels_file(directory))
-    walks = Walks(context.log, partitions, context.apps.get)
+    readers = LogReaders(context.log, partitions, context.apps.get)
     service = WebhookService(
         context.log,
         partitions,
         subscriptions,
-        walks,
+        readers,
         labels,
         open_store(directory, context.log),
         new_receiver,
@@ -60,9 +60,9 @@ def build(settings: WebhooksSettings, context: RoleContext, connector: Connector
     ends = PushEnds(context.log, settings.partitions, subscriptions, context.clock, snapshot_file(directory))
     stream_labels = StreamLabels(context.clock)
     of_streams = PushLabels(context.log, stream_labels, context.clock, snapshot=None)
-    watches = Watches(context.log, partitions, walks, tokens, subscriptions, stream_labels, of_streams)
+    streams = EventStreams(context.log, partitions, readers, tokens, subscriptions, stream_labels, of_streams)
     notices = _notices(settings, context, accounts, directory)
-    servicer = WebhooksServicer(service, watches, new_receiver, context.clock)
+    servicer = WebhooksServicer(service, streams, new_receiver, context.clock)
     positions = PositionsServicer(context.apps.applied, accounts.applied)
     return BuiltRole(
         ROLE_NAME,

@@ -47,9 +47,9 @@ from services.replica.catch_up import read_until
 from services.replica.dead_letters import UNUSABLE, leave_out
 from services.replica.merge import CausalOrder
 from services.replica.snapshot import SnapshotFile
+from services.webhooks.log_readers import EpochsFromOffset
 from services.webhooks.settings import ROLE_NAME
 from services.webhooks.subscriptions import Subscriptions
-from services.webhooks.walks import WalkEpochs
 
 SNAPSHOT_VERSION = 2
 SAVED_EVERY_MS = 60_000
@@ -429,7 +429,7 @@ class PushEnds:
     async def _follow(self) -> None:
         """Read and append until no app wants it any more."""
         starts = {partition: self._next[partition] for partition in self._sources}
-        order, epochs = CausalOrder(self._log.topics, starts), WalkEpochs()
+        order, epochs = CausalOrder(self._log.topics, starts), EpochsFromOffset()
         reader = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open(starts), role=ROLE_NAME)
         try:
             while self._pushes.wanted:
@@ -453,7 +453,7 @@ class PushEnds:
         finally:
             await reader.close()
 
-    def _apply(self, record: Record, message: Any, epochs: WalkEpochs) -> list[PushEndFact]:
+    def _apply(self, record: Record, message: Any, epochs: EpochsFromOffset) -> list[PushEndFact]:
         self._next[Partition(record.topic, record.partition)] = record.offset + 1
         try:
             if message is None or not epochs.admits(record, message):

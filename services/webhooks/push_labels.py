@@ -1,7 +1,7 @@
 """Which messages belong to pushes with the labels that webhooks or streams name, from topic `push-commands`.
 
-Most events name a push by a message id alone. What they tell happened after the push was appended, so a walk for such a
-webhook waits, once it has read records, until PushLabels has read all pushes that are in the log by then.
+Most events name a push by a message id alone. What they tell happened after the push was appended, so a reader of the
+log for such a webhook waits, once it has read records, until PushLabels has read the pushes in the log by then.
 
     unknown ── read up to the end of the log ──> known ── another webhook names the label first ──> unknown
 """
@@ -96,7 +96,7 @@ class PushLabels:
                     await asyncio.wait([following])
                     await self._save()
 
-    # --- what walks ask
+    # --- what readers ask
 
     def know(self, labels: Collection[str]) -> bool:
         """Return whether the pushes with these labels are known but for the latest."""
@@ -120,7 +120,7 @@ class PushLabels:
             await self._until_moved()
 
     async def _until_moved(self) -> None:
-        """Wait until more was read; not for long, because what lanes ask for may change meanwhile."""
+        """Wait until more was read; not for long, because what queues ask for may change meanwhile."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LOOK_AGAIN_S):
                 await self._moved.wait()

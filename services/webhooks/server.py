@@ -24,9 +24,9 @@ from services.errors import InputError
 from services.net.rpc.server import Context
 from services.process.clock import Clock
 from services.webhooks import store
+from services.webhooks.event_streams import EventStreams
 from services.webhooks.receivers import Receiver
 from services.webhooks.service import WebhookService
-from services.webhooks.watches import Watches
 
 MAX_RESENT_MS = 31 * 86_400_000
 """Longest time whose events one call sends again."""
@@ -36,10 +36,10 @@ class WebhooksServicer(WebhooksServiceServicer):
     """Answers the role's calls."""
 
     def __init__(
-        self, service: WebhookService, watches: Watches, new_receiver: Callable[[], Receiver], clock: Clock
+        self, service: WebhookService, streams: EventStreams, new_receiver: Callable[[], Receiver], clock: Clock
     ) -> None:
         self._service = service
-        self._watches = watches
+        self._streams = streams
         self._new_receiver = new_receiver
         self._clock = clock
 
@@ -73,7 +73,7 @@ class WebhooksServicer(WebhooksServiceServicer):
     ) -> AsyncGenerator[WatchEventsResponse, None]:
         request = await anext(requests)
         check_texts(request)
-        async with aclosing(self._watches.watch(request)) as responses:
+        async with aclosing(self._streams.watch(request)) as responses:
             async for response in responses:
                 yield response
 

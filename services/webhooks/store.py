@@ -1,4 +1,4 @@
-"""What webhooks remembers across restarts, in SQLite: offsets of lanes, their failures, and the latest attempts."""
+"""What webhooks remembers across restarts, in SQLite: offsets of queues, their failures, and the latest attempts."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -27,6 +27,7 @@ CREATE TABLE attempts (
   took_ms INTEGER NOT NULL, events INTEGER NOT NULL, status INTEGER NOT NULL, answer TEXT NOT NULL);
 CREATE INDEX attempts_of_webhooks ON attempts (webhook, number);
 """
+# A lane is a queue: the names in the file stay.
 # The state is not folded from the log: SqliteStore replaces a file with another schema by an empty one, so a change of
 # this one would lose the offsets. A later table gets a CREATE TABLE IF NOT EXISTS of its own.
 
@@ -61,10 +62,10 @@ class DeliveryAttempt(NamedTuple):
     answer: str
 
 
-class StoredLane(NamedTuple):
-    """A lane as it was left: offsets, their ends if it has some, and since when its receiver fails or is given up."""
+class StoredQueue(NamedTuple):
+    """A queue as it was left: offsets, their ends if it has some, and since when its receiver fails or is given up."""
 
-    lane_id: str
+    queue_id: str
     webhook_id: str
     starts: Mapping[Partition, int]
     until: Mapping[Partition, int] | None
@@ -78,50 +79,50 @@ class WebhookStore:
     def __init__(self, directory: Path) -> None:
         self._store = SqliteStore(directory / _FILE, _DDL)
 
-    def lanes(self) -> list[StoredLane]:
-        """Return every lane, by its id."""
+    def queues(self) -> list[StoredQueue]:
+        """Return every queue, by its id."""
         rows = self._store.rows.execute("SELECT lane, webhook, failing_since_ms, paused_ms FROM lanes ORDER BY lane")
-        return [self._lane(*row) for row in rows.fetchall()]
+        return [self._queue(*row) for row in rows.fetchall()]
 
     def add(
-        self, lane_id: str, webhook_id: str, starts: Mapping[Partition, int], until: Mapping[Partition, int] | None
+        self, queue_id: str, webhook_id: str, starts: Mapping[Partition, int], until: Mapping[Partition, int] | None
     ) -> None:
-        """Store a new lane, in place of one with its id that an attempt has left."""
-        rows = [(lane_id, *p, start, until[p] if until is not None else None) for p, start in starts.items()]
+        """Store a new queue, in place of one with its id that an attempt has left."""
+        rows = [(queue_id, *p, start, until[p] if until is not None else None) for p, start in starts.items()]
         with self._changed_rows() as changed:
-            changed.execute("INSERT OR REPLACE INTO lanes VALUES (?, ?, 0, 0)", (lane_id, webhook_id))
+            changed.execute("INSERT OR REPLACE INTO lanes VALUES (?, ?, 0, 0)", (queue_id, webhook_id))
             changed.executemany("INSERT OR REPLACE INTO offsets_of_lanes VALUES (?, ?, ?, ?, ?)", rows)
 
-    def remove(self, lane_id: str) -> None:
+    def remove(self, queue_id: str) -> None:
         with self._changed_rows() as changed:
-            changed.execute("DELETE FROM offsets_of_lanes WHERE lane = ?", (lane_id,))
-            changed.execute("DELETE FROM lanes WHERE lane = ?", (lane_id,))
+            changed.execute("DELETE FROM offsets_of_lanes WHERE lane = ?", (queue_id,))
+            changed.execute("DELETE FROM lanes WHERE lane = ?", (queue_id,))
 
     def forget_attempts(self, webhook_id: str) -> None:
         with self._changed_rows() as changed:
             changed.execute("DELETE FROM attempts WHERE webhook = ?", (webhook_id,))
 
-    def commit(self, lane_id: str, offsets: Mapping[Partition, int], attempt: DeliveryAttempt | None = None) -> None:
+    def commit(self, queue_id: str, offsets: Mapping[Partition, int], attempt: DeliveryAttempt | None = None) -> None:
         """Store the offsets behind what was delivered, and the request that delivered it; the receiver works."""
-        rows = [(lane_id, *partition, offset) for partition, offset in offsets.items()]
+        rows = [(queue_id, *partition, offset) for partition, offset in offsets.items()]
         with self._changed_rows() as changed:
             changed.executemany(
                 "INSERT INTO offsets_of_lanes VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO UPDATE SET next = excluded.next",
                 rows,
             )
             if attempt is not None:
-                changed.execute("UPDATE lanes SET failing_since_ms = 0, paused_ms = 0 WHERE lane = ?", (lane_id,))
-                _add_attempt(changed, lane_id, attempt)
+                changed.execute("UPDATE lanes SET failing_since_ms = 0, paused_ms = 0 WHERE lane = ?", (queue_id,))
+                _add_attempt(changed, queue_id, attempt)
 
     def note_failure(
-        self, lane_id: str, failing_since_ms: int, paused_ms: int, attempt: DeliveryAttempt | None
+        self, queue_id: str, failing_since_ms: int, paused_ms: int, attempt: DeliveryAttempt | None
     ) -> None:
         """Store since when the receiver fails and is given up (0: it is not), and the request that has failed."""
         with self._changed_rows() as changed:
             sql = "UPDATE lanes SET failing_since_ms = ?, paused_ms = ? WHERE lane = ?"
-            changed.execute(sql, (failing_since_ms, paused_ms, lane_id))
+            changed.execute(sql, (failing_since_ms, paused_ms, queue_id))
             if attempt is not None:
-                _add_attempt(changed, lane_id, attempt)
+                _add_attempt(changed, queue_id, attempt)
 
     def attempts(self, webhook_id: str) -> list[DeliveryAttempt]:
         """Return the latest attempts of a webhook, the newest first."""
@@ -134,12 +135,12 @@ class WebhookStore:
     def close(self) -> None:
         self._store.close()
 
-    def _lane(self, lane_id: str, webhook_id: str, failing_since_ms: int, paused_ms: int) -> StoredLane:
+    def _queue(self, queue_id: str, webhook_id: str, failing_since_ms: int, paused_ms: int) -> StoredQueue:
         query = "SELECT topic, partition, next, until FROM offsets_of_lanes WHERE lane = ?"
-        rows = self._store.rows.execute(query, (lane_id,)).fetchall()
+        rows = self._store.rows.execute(query, (queue_id,)).fetchall()
         until = {Partition(t, p): end for t, p, _, end in rows if end is not None}
         starts = {Partition(t, p): start for t, p, start, _ in rows}
-        return StoredLane(lane_id, webhook_id, starts, until or None, failing_since_ms, paused_ms)
+        return StoredQueue(queue_id, webhook_id, starts, until or None, failing_since_ms, paused_ms)
 
     @contextmanager
     def _changed_rows(self) -> Iterator[sqlite3.Connection]:
@@ -152,9 +153,9 @@ class WebhookStore:
         self._store.commit({})
 
 
-def _add_attempt(rows: sqlite3.Connection, lane_id: str, attempt: DeliveryAttempt) -> None:
-    """Add an attempt of the lane's webhook, and delete those that are too old to be kept."""
-    found = rows.execute("SELECT webhook FROM lanes WHERE lane = ?", (lane_id,)).fetchone()
+def _add_attempt(rows: sqlite3.Connection, queue_id: str, attempt: DeliveryAttempt) -> None:
+    """Add an attempt of the queue's webhook, and delete those that are too old to be kept."""
+    found = rows.execute("SELECT webhook FROM lanes WHERE lane = ?", (queue_id,)).fetchone()
     if found is None:  # the webhook is gone
         return
     (webhook_id,) = found

@@ -18,11 +18,11 @@ from services.process.retries import retry_until_available
 from services.process.worker_thread import WorkerThread
 from services.replica.catch_up import read_until
 from services.replica.dead_letters import UNUSABLE, leave_out
+from services.webhooks.log_readers import EpochsFromOffset
 from services.webhooks.notices.mails import AuthorLimit, Surroundings, mails_about, message_of, without_content
 from services.webhooks.notices.smtp import AwayError, MailRefusal, SmtpTransport
 from services.webhooks.notices.store import Mail, NoticeStore
 from services.webhooks.settings import ROLE_NAME
-from services.webhooks.walks import WalkEpochs
 
 FIRST_DELAY_MS = 60_000
 MAX_DELAY_MS = 3_600_000
@@ -67,7 +67,7 @@ class NoticeService:
         self._thread = WorkerThread("notices")
         self._waiting: dict[str, Draft] = {}
         self._limit = AuthorLimit()
-        self._epochs = WalkEpochs()
+        self._epochs = EpochsFromOffset()
         self._has_mails = asyncio.Event()
         self.has_begun = False
         """Whether it knows from which record on it tells of drafts."""
@@ -102,7 +102,7 @@ class NoticeService:
 
     async def _begin(self) -> int:
         """Return the offset to go on from. Without one, the drafts that wait are noted, and nobody is told of them."""
-        self._epochs = WalkEpochs()
+        self._epochs = EpochsFromOffset()
         end = (await ends_of(self._log, ROLE_NAME, [_PARTITION]))[_PARTITION]
         offset = await self._thread.call(self._store.offset)
         if offset is not None and offset <= end:

@@ -28,7 +28,7 @@ class Setup:
         self.state = DeliveryState([0])
         self.connections: dict[int, Any] = {}
         self.claimed: dict[int, BitMap] = {}
-        self.room = MANY
+        self.free = MANY
         presence: Any = SimpleNamespace(connections=lambda _: self.connections)
         recorder: Any = SimpleNamespace(
             has_unwritten_claims=False,
@@ -53,7 +53,7 @@ class Setup:
         return push
 
     def take(self, now_ms: int) -> list[Claim]:
-        claims = self.due.take(now_ms, lambda *_: self.room)
+        claims = self.due.take(now_ms, lambda *_: self.free)
         for claim in claims:
             self.claimed[claim.msgid] = self.claimed.get(claim.msgid, BitMap()) | claim.numbers
         return claims
@@ -117,15 +117,15 @@ def test_without_room_the_rest_waits_and_costs_nothing() -> None:
     made = Setup(BitMap(range(MANY)))
     made.due.begin(START_MS)
     made.broadcast(BitMap(range(MANY)))
-    made.room = 7
+    made.free = 7
     now_ms = START_MS + GRACE_MS
     assert [len(claim.numbers) for claim in made.take(now_ms)] == [7]
-    made.room = 0
+    made.free = 0
     assert made.take(now_ms) == []
     assert made.due.next_ms(now_ms) is None
-    made.room = 5
+    made.free = 5
     assert [len(claim.numbers) for claim in made.take(now_ms)] == [5]
-    made.room = MANY
+    made.free = MANY
     while claims := made.take(now_ms):
         assert len(claims[0].numbers) <= due_hand_overs._SLICE
     assert made.claimed[1000] == BitMap(range(MANY))

@@ -153,7 +153,7 @@ class Installation:
 
         def is_followed() -> bool:
             sender = self.service.senders.get(webhook.webhook_id)
-            return sender is not None and sender.lane.webhook == webhook
+            return sender is not None and sender.queue.webhook == webhook
 
         await until_holds(is_followed)
 

@@ -20,9 +20,9 @@ from protos.registry.v1.apps_pb2 import (
 from services.domain.webhooks import new_secret, seal_secret
 from services.log.identity import LOG_IDENTITY_FILE
 from services.log.port import Partition
-from services.webhooks import lane, walks
+from services.webhooks import event_queue, log_readers
 from services.webhooks.sender import PAUSED_AFTER_MS
-from services.webhooks.store import StoredLane, WebhookStore
+from services.webhooks.store import StoredQueue, WebhookStore
 from testkit.waiting import until, until_holds
 from testkit.webhook_receiver import (
     Posted,
@@ -161,29 +161,29 @@ async def test_the_offset_is_committed_after_the_answer_and_a_restart_repeats_wh
     assert ids_of(receiver.events) == expected
 
 
-def stored_lanes(installation: Installation) -> list[StoredLane]:
+def stored_queues(installation: Installation) -> list[StoredQueue]:
     store = WebhookStore(installation.settings.state_dir("webhooks"))
     try:
-        return store.lanes()
+        return store.queues()
     finally:
         store.close()
 
 
-def stored_lane(installation: Installation, lane_id: str) -> StoredLane:
-    (stored,) = [each for each in stored_lanes(installation) if each.lane_id == lane_id]
+def stored_queue(installation: Installation, queue_id: str) -> StoredQueue:
+    (stored,) = [each for each in stored_queues(installation) if each.queue_id == queue_id]
     return stored
 
 
-def offset_of(installation: Installation, lane_id: str) -> int:
-    return stored_lane(installation, lane_id).starts[Partition("deliveries", 0)]
+def offset_of(installation: Installation, queue_id: str) -> int:
+    return stored_queue(installation, queue_id).starts[Partition("deliveries", 0)]
 
 
 async def test_a_receiver_that_is_killed_slow_wrong_and_lying_misses_nothing(
     installation: Installation, receiver: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over 100 mishaps, with the role started anew, small queues, and events in two partitions."""
-    monkeypatch.setattr(lane, "MAX_QUEUED", 20)
-    monkeypatch.setattr(walks, "NEAR_RECORDS", 5)
+    monkeypatch.setattr(event_queue, "MAX_QUEUED", 20)
+    monkeypatch.setattr(log_readers, "NEAR_RECORDS", 5)
     random = Random(7)
     mishaps = [answering(500), answering(503, "retry-after: 1"), closing, half, garbage, taking_and_closing]
     expected: dict[int, list[str]] = {0: [], 1: []}
@@ -225,7 +225,7 @@ async def test_a_silent_receiver_delays_no_other(
     other_receiver: WebhookReceiver,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lane, "MAX_QUEUED", 10)
+    monkeypatch.setattr(event_queue, "MAX_QUEUED", 10)
     async with installation.running() as service:
         hostile = await installation.subscribe(receiver.url)
         good = await installation.subscribe(other_receiver.url)
@@ -236,7 +236,7 @@ async def test_a_silent_receiver_delays_no_other(
         for _ in range(30):
             expected += await installation.report(5)
         await other_receiver.until_events(len(expected))
-        queued = service.senders[hostile.webhook_id].lane
+        queued = service.senders[hostile.webhook_id].queue
         assert len(queued.next_events(1000)) <= 10 + 5
         receiver.always = answering(204)
         await installation.moving(lambda: len(ids_of(receiver.events)) >= len(expected))
@@ -256,7 +256,7 @@ async def test_a_receiver_that_fails_for_three_days_is_paused_until_somebody_res
         begun_ms = installation.clock.now_ms()
         await installation.moving(lambda: sender.is_paused, 6 * 3600)
         assert installation.clock.now_ms() - begun_ms >= PAUSED_AFTER_MS
-        await until_holds(lambda: stored_lane(installation, webhook.webhook_id).paused_ms > 0)
+        await until_holds(lambda: stored_queue(installation, webhook.webhook_id).paused_ms > 0)
     receiver.always, count = answering(204), len(receiver.posted)
     async with installation.running() as service:
         await installation.until_followed(webhook)
@@ -398,10 +398,10 @@ async def test_a_removed_webhook_is_forgotten(installation: Installation, receiv
         del installation.apps[APP].webhooks[:]
         await installation.write_app(APP)
         await until_holds(lambda: not service.senders)
-        await until_holds(lambda: not stored_lanes(installation))
+        await until_holds(lambda: not stored_queues(installation))
         await installation.report(1)
     store = WebhookStore(installation.settings.state_dir("webhooks"))
-    assert not store.lanes()
+    assert not store.queues()
     assert not store.attempts(webhook.webhook_id)
     store.close()
     assert len(receiver.events) == 1

@@ -14,7 +14,7 @@ from services.webhooks.requests import MAX_EVENTS
 from services.webhooks.subscriptions import Subscriber
 
 MAX_QUEUED = 5_000
-"""Events of a lane from which on it takes no further record; one record may exceed it by its rows."""
+"""Events of a queue from which on it takes no further record; one record may exceed it by its rows."""
 
 Offsets = Mapping[Partition, int]
 
@@ -45,16 +45,16 @@ class QueuedEvent(NamedTuple):
     ends: int | None
 
 
-class Lane:
+class EventQueue:
     """Takes the events of one webhook from the log, each once, and hands them out in the order in which they came.
 
-    `taken` has the next offset to take of each partition; records before it are passed over, so a walk may begin at
+    `taken` has the next offset to take of each partition; records before it are passed over, so a reader may begin at
     smaller offsets. `delivered` has the next offset behind all events that were delivered.
     """
 
     def __init__(
         self,
-        lane_id: str,
+        queue_id: str,
         subscriber: Subscriber,
         webhook: Webhook,
         starts: Offsets,
@@ -63,20 +63,20 @@ class Lane:
     ) -> None:
         """`labelled`: knows the messages of the labels that the webhook names.
 
-        `until`: the offsets at which the lane ends; None for one that goes on for ever.
+        `until`: the offsets at which the queue ends; None for one that goes on for ever.
         """
         self.labelled = labelled
-        self.id = lane_id
+        self.id = queue_id
         self.subscriber = subscriber
         self.taken = dict(starts)
         self.delivered = dict(starts)
         self.until = until
         self.has_changed = asyncio.Event()
-        """Set when events have come, the webhook has changed, or the lane has reached its end."""
+        """Set when events have come, the webhook has changed, or the queue has reached its end."""
 
         self.has_new_webhook = asyncio.Event()
-        self.has_room = asyncio.Event()
-        self.has_room.set()
+        self.has_capacity = asyncio.Event()
+        self.has_capacity.set()
         self._queue: deque[QueuedEvent] = deque()
         self.use(webhook)
 
@@ -100,7 +100,7 @@ class Lane:
 
     @property
     def waiting(self) -> int:
-        """How many events wait in the lane."""
+        """How many events wait in the queue."""
         return len(self._queue)
 
     @property
@@ -110,23 +110,23 @@ class Lane:
 
     @property
     def has_taken_all(self) -> bool:
-        """Whether the lane has reached its end, if it has one."""
+        """Whether the queue has reached its end, if it has one."""
         ends = self.until
         return ends is not None and all(self.taken.get(partition, 0) >= end for partition, end in ends.items())
 
     @property
     def is_over(self) -> bool:
-        """Whether the lane has reached its end and everything is delivered."""
+        """Whether the queue has reached its end and everything is delivered."""
         return not self._queue and self.has_taken_all
 
     def awaits(self, partition: Partition, offset: int) -> bool:
-        """Return whether the record is one that the lane has not taken."""
+        """Return whether the record is one that the queue has not taken."""
         if offset < self.taken.get(partition, 0):
             return False
         return self.until is None or offset < self.until.get(partition, 0)
 
     def take(self, partition: Partition, offset: int, events: Iterable[Event]) -> None:
-        """Take the record that the lane awaits, with those of its events that the webhook wants."""
+        """Take the record that the queue awaits, with those of its events that the webhook wants."""
         self.taken[partition] = offset + 1
         last, appkeys = None, self.subscriber.appkeys()
         for event in events:
@@ -138,7 +138,7 @@ class Lane:
             self._queue.append(QueuedEvent(last, partition, offset + 1))
             self.has_changed.set()
             if self.is_full:
-                self.has_room.clear()
+                self.has_capacity.clear()
         elif not self._queue:
             self.delivered[partition] = offset + 1
         if self.has_taken_all:
@@ -168,9 +168,9 @@ class Lane:
             self.has_changed.set()
 
     def shrink(self) -> None:
-        """Forget the events behind those of the next request: they are taken again. For a full lane.
+        """Forget the events behind those of the next request: they are taken again. For a full queue.
 
-        `has_room` is set once some of the others are delivered.
+        `has_capacity` is set once some of the others are delivered.
         """
         kept = 0
         for kept, queued in enumerate(self._queue, 1):
@@ -182,7 +182,7 @@ class Lane:
                 self.taken[queued.partition] = queued.ends - 1
 
     def next_events(self, most: int) -> Sequence[QueuedEvent]:
-        """Return the next events, which stay in the lane until `remove`."""
+        """Return the next events, which stay in the queue until `remove`."""
         return list(islice(self._queue, most))
 
     def remove(self, count: int) -> dict[Partition, int]:
@@ -196,7 +196,7 @@ class Lane:
             ends = {p: offset for p, offset in self.taken.items() if offset > self.delivered.get(p, 0)}
         self.delivered.update(ends)
         if not self.is_full:
-            self.has_room.set()
+            self.has_capacity.set()
         return ends
 
 
@@ -204,23 +204,23 @@ Wanted = dict[str, frozenset["EventKind.ValueType"]]
 
 
 class WantedKinds:
-    """What `wanted_of` returns for lanes, computed again only when a webhook or the apps of a team have changed."""
+    """What `wanted_of` returns for queues, computed again only when a webhook or the apps of a team have changed."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[Lane, frozenset[EventKind.ValueType], Collection[str]]] = []
+        self._known: list[tuple[EventQueue, frozenset[EventKind.ValueType], Collection[str]]] = []
         self._wanted: Wanted = {}
 
-    def of(self, lanes: Iterable[Lane]) -> Wanted:
-        present = [(lane, lane.kinds, lane.subscriber.appkeys()) for lane in lanes]
+    def of(self, queues: Iterable[EventQueue]) -> Wanted:
+        present = [(queue, queue.kinds, queue.subscriber.appkeys()) for queue in queues]
         if present != self._known:
-            self._known, self._wanted = present, wanted_of(lane for lane, _, _ in present)
+            self._known, self._wanted = present, wanted_of(queue for queue, _, _ in present)
         return self._wanted
 
 
-def wanted_of(lanes: Iterable[Lane]) -> Wanted:
-    """Return the kinds of events that some of the lanes want, by app, or by team for those of a team as a whole."""
+def wanted_of(queues: Iterable[EventQueue]) -> Wanted:
+    """Return the kinds of events that some of the queues want, by app, or by team for those of a team as a whole."""
     wanted: Wanted = {}
-    for lane in lanes:
-        for scope in {lane.subscriber.scope, *lane.subscriber.appkeys()}:
-            wanted[scope] = wanted.get(scope, frozenset()) | lane.kinds
+    for queue in queues:
+        for scope in {queue.subscriber.scope, *queue.subscriber.appkeys()}:
+            wanted[scope] = wanted.get(scope, frozenset()) | queue.kinds
     return wanted

@@ -17,7 +17,7 @@ from protos.webhooks.v1.webhooks_pb2 import (
 )
 from services.errors import BusyError, InputError
 from services.process.clock import ManualClock
-from services.webhooks import lane, watches
+from services.webhooks import event_queue, event_streams
 from tests.services.webhooks.conftest import APP, NOW_MS, OTHER, TEAM, Installation
 from tests.services.webhooks.test_push_labels import push
 
@@ -89,7 +89,7 @@ async def test_a_program_reads_the_events_of_a_team(installation: Installation) 
 
 
 async def test_a_slow_program_misses_nothing(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "MAX_QUEUED", 5)
+    monkeypatch.setattr(event_queue, "MAX_QUEUED", 5)
     async with installation.running(), watching(installation) as responses:
         stream = Stream(responses)
         await stream.read()
@@ -115,7 +115,7 @@ async def test_kinds_and_messages_are_chosen(installation: Installation) -> None
 async def test_wrong_positions_and_too_many_programs_are_refused(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watches, "MAX_WATCHES", 1)
+    monkeypatch.setattr(event_streams, "MAX_STREAMS", 1)
     async with installation.running():
         await installation.report(2)
         async with watching(installation) as responses:
@@ -135,10 +135,10 @@ async def test_wrong_positions_and_too_many_programs_are_refused(
                 await Stream(wrong).read()
 
 
-async def test_the_programs_of_one_app_leave_room_for_those_of_others(
+async def test_the_programs_of_one_app_leave_some_for_those_of_others(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watches, "MAX_WATCHES_OF_ONE", 1)
+    monkeypatch.setattr(event_streams, "MAX_STREAMS_OF_ONE", 1)
     async with installation.running():
         async with watching(installation) as first:
             await Stream(first).read()
@@ -164,12 +164,12 @@ async def test_pushes_are_chosen_by_their_labels(installation: Installation) -> 
                 await installation.report(1, msgid=msgid)
             expected = await installation.report(1, msgid=11)
             assert await stream.read_until(1) == expected
-        installation.clock.move(watches.KEPT_LABEL_MS / 1000 - 1)
+        installation.clock.move(event_streams.KEPT_LABEL_MS / 1000 - 1)
         kept = await installation.report(2, msgid=11)
         async with watching(installation, labels=["spring"], position=stream.position) as responses:
             again = Stream(responses)
             assert await again.read_until(2) == kept
-        installation.clock.move(watches.KEPT_LABEL_MS / 1000)
+        installation.clock.move(event_streams.KEPT_LABEL_MS / 1000)
         forgotten = await installation.report(1, msgid=10)
         async with watching(installation, labels=["spring"], position=again.position) as responses:
             late = Stream(responses)
@@ -180,17 +180,17 @@ async def test_pushes_are_chosen_by_their_labels(installation: Installation) -> 
 
 
 def test_labels_of_streams_are_kept_for_an_hour_and_the_latest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watches, "MAX_STREAMED_LABELS", 2)
+    monkeypatch.setattr(event_streams, "MAX_STREAMED_LABELS", 2)
     clock = ManualClock(NOW_MS)
-    labels = watches.StreamLabels(clock)
+    labels = event_streams.StreamLabels(clock)
     labels.enter({"a"}, goes_on=False)
     clock.move(1)
     labels.enter({"a", "b"}, goes_on=True)
     assert labels.labels() == {"a": NOW_MS, "b": 0}
     assert labels.next_change_ms() is None
     labels.leave({"a", "b"})
-    assert labels.next_change_ms() == clock.now_ms() + watches.KEPT_LABEL_MS
-    clock.move(watches.KEPT_LABEL_MS / 1000)
+    assert labels.next_change_ms() == clock.now_ms() + event_streams.KEPT_LABEL_MS
+    clock.move(event_streams.KEPT_LABEL_MS / 1000)
     assert labels.labels() == {"a": NOW_MS}
     for label in ("a", "c", "d"):
         labels.enter({label} - {"a"}, goes_on=False)

@@ -1,4 +1,4 @@
-"""Lanes share one walk while they keep up, walk alone while they do not, and take each record once."""
+"""Queues share one reader while they keep up, have one each while they do not, and take each record once."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,12 +15,12 @@ from services.domain.webhooks import team_scope
 from services.log.point_in_time import offsets_at
 from services.log.port import Partition, Reader, Record
 from services.replica.epochs import ImpossibleEpochError, next_epoch
-from services.webhooks import lane, walks
-from services.webhooks.lane import Lane
+from services.webhooks import event_queue, log_readers
+from services.webhooks.event_queue import EventQueue
+from services.webhooks.log_readers import EpochsFromOffset, LogReaders
 from services.webhooks.main import sources
 from services.webhooks.push_labels import PushLabels
 from services.webhooks.subscriptions import Subscriber, app_subscriber
-from services.webhooks.walks import WalkEpochs, Walks
 from testkit.waiting import until_holds
 from tests.services.webhooks.conftest import APP, OTHER, PARTITIONS, TEAM, Installation
 
@@ -28,45 +28,45 @@ NO_LABELS = PushLabels(cast(Any, None), cast(Any, None), cast(Any, None), snapsh
 OUTCOMES = Partition("deliveries", 0)
 
 
-def new_lane(name: str, outcomes_from: int, until: int | None = None) -> Lane:
+def new_queue(name: str, outcomes_from: int, until: int | None = None) -> EventQueue:
     starts = dict.fromkeys(sources(PARTITIONS), 0) | {OUTCOMES: outcomes_from}
     ends = dict.fromkeys(sources(PARTITIONS), 0) | {OUTCOMES: until} if until is not None else None
-    return Lane(name, app_subscriber(APP), Webhook(webhook_id=name), starts, NO_LABELS, ends)
+    return EventQueue(name, app_subscriber(APP), Webhook(webhook_id=name), starts, NO_LABELS, ends)
 
 
-def new_walks(installation: Installation) -> Walks:
-    return Walks(installation.log, sources(PARTITIONS), installation.apps.get)
+def new_readers(installation: Installation) -> LogReaders:
+    return LogReaders(installation.log, sources(PARTITIONS), installation.apps.get)
 
 
-def held(lane: Lane) -> list[str]:
-    return [queued.event.id for queued in lane.next_events(10_000)]
+def held(queue: EventQueue) -> list[str]:
+    return [queued.event.id for queued in queue.next_events(10_000)]
 
 
-async def test_lanes_at_different_offsets_join_and_take_each_record_once(installation: Installation) -> None:
+async def test_queues_at_different_offsets_join_and_take_each_record_once(installation: Installation) -> None:
     expected = [event for _ in range(6) for event in await installation.report(2)]
-    walking = new_walks(installation)
-    ahead, behind = new_lane("ahead", 5), new_lane("behind", 1)
-    walking.add(ahead)
-    await until_holds(lambda: "ahead" in walking.live)
-    walking.add(behind)
-    await until_holds(lambda: "behind" in walking.live)
+    readers = new_readers(installation)
+    ahead, behind = new_queue("ahead", 5), new_queue("behind", 1)
+    readers.add(ahead)
+    await until_holds(lambda: "ahead" in readers.live)
+    readers.add(behind)
+    await until_holds(lambda: "behind" in readers.live)
     expected += await installation.report(2)
     await until_holds(lambda: held(ahead)[-1:] == held(behind)[-1:] == expected[-1:])
     assert held(ahead) == expected[10:]
     assert held(behind) == expected[2:]
-    await walking.close()
+    await readers.close()
 
 
-async def test_a_full_lane_leaves_waits_for_room_and_joins_again(
+async def test_a_full_queue_leaves_waits_for_capacity_and_joins_again(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "MAX_QUEUED", 4)
-    monkeypatch.setattr(walks, "NEAR_RECORDS", 2)
-    walking = new_walks(installation)
-    full, quick = new_lane("full", 0), new_lane("quick", 0)
+    monkeypatch.setattr(event_queue, "MAX_QUEUED", 4)
+    monkeypatch.setattr(log_readers, "NEAR_RECORDS", 2)
+    readers = new_readers(installation)
+    full, quick = new_queue("full", 0), new_queue("quick", 0)
     for each in (full, quick):
-        walking.add(each)
-        await until_holds(lambda each=each: each.id in walking.live)  # type: ignore[misc]
+        readers.add(each)
+        await until_holds(lambda each=each: each.id in readers.live)  # type: ignore[misc]
     taken: list[str] = []
     expected: list[str] = []
     for _ in range(10):
@@ -75,24 +75,24 @@ async def test_a_full_lane_leaves_waits_for_room_and_joins_again(
         taken += held(quick)
         quick.remove(2)
     assert taken == expected
-    assert (held(full), list(walking.live)) == (expected[:4], ["quick"])
+    assert (held(full), list(readers.live)) == (expected[:4], ["quick"])
     found: list[str] = []
     while len(found) < len(expected):
         await until_holds(lambda: bool(full.next_events(1)))
         found += held(full)
         full.remove(len(full.next_events(10_000)))
-    await until_holds(lambda: "full" in walking.live)
+    await until_holds(lambda: "full" in readers.live)
     assert found == expected
     assert full.delivered[OUTCOMES] == 10
-    await walking.close()
+    await readers.close()
 
 
-async def test_a_lane_that_is_full_for_long_keeps_no_reader_and_few_events_and_misses_nothing(
+async def test_a_queue_that_is_full_for_long_keeps_no_reader_and_few_events_and_misses_nothing(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "MAX_QUEUED", 8)
-    monkeypatch.setattr(lane, "MAX_EVENTS", 3)
-    monkeypatch.setattr(walks, "IDLE_S", 0.01)
+    monkeypatch.setattr(event_queue, "MAX_QUEUED", 8)
+    monkeypatch.setattr(event_queue, "MAX_EVENTS", 3)
+    monkeypatch.setattr(log_readers, "IDLE_S", 0.01)
     opened: list[Reader] = []
     closed: list[Reader] = []
 
@@ -111,25 +111,25 @@ async def test_a_lane_that_is_full_for_long_keeps_no_reader_and_few_events_and_m
     open_reader = installation.log.open
     monkeypatch.setattr(installation.log, "open", open_counted)
     expected = [event for _ in range(10) for event in await installation.report(2)]
-    walking = new_walks(installation)
-    full = new_lane("full", 0)
-    walking.add(full)
+    readers = new_readers(installation)
+    full = new_queue("full", 0)
+    readers.add(full)
     await until_holds(lambda: held(full) == expected[:4] and len(opened) == len(closed) > 0)
-    assert (full.taken[OUTCOMES], full.has_room.is_set()) == (2, False)
+    assert (full.taken[OUTCOMES], full.has_capacity.is_set()) == (2, False)
     found: list[str] = []
     while len(found) < len(expected):
         await until_holds(lambda: bool(full.next_events(1)))
         found += held(full)
         full.remove(len(full.next_events(10_000)))
     assert found == expected
-    await walking.close()
+    await readers.close()
     assert len(opened) == len(closed)
 
 
 @pytest.mark.parametrize("rows", [1, 30])
-async def test_a_walk_lets_others_run(rows: int, installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_lets_others_run(rows: int, installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it handles what it has read at once, and also within a record: `carillon up` sends pushes meanwhile."""
-    monkeypatch.setattr(walks, "AT_ONCE", 10)
+    monkeypatch.setattr(log_readers, "AT_ONCE", 10)
     made = 0
 
     class Counted(EventTranslator):
@@ -139,41 +139,41 @@ async def test_a_walk_lets_others_run(rows: int, installation: Installation, mon
                 made += 1
                 yield event
 
-    monkeypatch.setattr(walks, "EventTranslator", Counted)
+    monkeypatch.setattr(log_readers, "EventTranslator", Counted)
     expected = [event for _ in range(60 // rows) for event in await installation.report(rows)]
-    walking = new_walks(installation)
-    for walked in (new_lane("alone", 0, until=60 // rows), new_lane("shared", 0)):
+    readers = new_readers(installation)
+    for each in (new_queue("alone", 0, until=60 // rows), new_queue("shared", 0)):
         made, seen = 0, [0]
-        walking.add(walked)
+        readers.add(each)
         async with asyncio.timeout(60):
-            while held(walked) != expected:
+            while held(each) != expected:
                 await asyncio.sleep(0)
                 seen.append(made)
         assert max(later - before for before, later in pairwise(seen)) <= 10
-    await walking.close()
+    await readers.close()
 
 
-async def test_a_lane_whose_records_the_log_has_removed_goes_on_where_it_begins(installation: Installation) -> None:
+async def test_a_queue_whose_records_the_log_has_removed_goes_on_where_it_begins(installation: Installation) -> None:
     expected = [event for _ in range(5) for event in await installation.report(1)]
     await installation.log.trim(OUTCOMES, 3)
-    walking = new_walks(installation)
-    late = new_lane("late", 1)
-    walking.add(late)
+    readers = new_readers(installation)
+    late = new_queue("late", 1)
+    readers.add(late)
     await until_holds(lambda: held(late) == expected[3:])
-    await walking.close()
+    await readers.close()
 
 
-async def test_a_lane_with_an_end_takes_what_is_before_it(installation: Installation) -> None:
+async def test_a_queue_with_an_end_takes_what_is_before_it(installation: Installation) -> None:
     expected = [event for _ in range(5) for event in await installation.report(1)]
-    walking = new_walks(installation)
-    hour = new_lane("hour", 1, until=3)
-    walking.add(hour)
+    readers = new_readers(installation)
+    hour = new_queue("hour", 1, until=3)
+    readers.add(hour)
     await until_holds(lambda: hour.has_taken_all)
     assert held(hour) == expected[1:3]
     hour.remove(2)
     assert hour.is_over
-    assert not walking.live
-    await walking.close()
+    assert not readers.live
+    await readers.close()
 
 
 async def test_the_offsets_of_a_moment_are_found(installation: Installation) -> None:
@@ -193,9 +193,9 @@ def fact(epoch: int, *, is_announcement: bool = False) -> DeliveryFact:
     return DeliveryFact(meta=Meta(epoch=epoch), outcomes=None if is_announcement else Outcomes())
 
 
-def test_a_walk_that_begins_behind_an_announcement_takes_the_owners_facts() -> None:
+def test_a_reader_that_begins_behind_an_announcement_takes_the_owners_facts() -> None:
     """The first record that it reads may be a former owner's."""
-    epochs, owners = WalkEpochs(), [0]
+    epochs, owners = EpochsFromOffset(), [0]
     for _ in range(4):
         owners.append(next_epoch(owners[-1]))
     _, former, owner, successor, forged = owners
@@ -213,19 +213,19 @@ def test_a_walk_that_begins_behind_an_announcement_takes_the_owners_facts() -> N
     assert admits(11, fact(successor))
 
 
-def test_what_lanes_want_is_built_once_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[lane.Wanted] = []
+def test_what_queues_want_is_built_once_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[event_queue.Wanted] = []
 
-    def build(lanes: Iterable[Lane]) -> lane.Wanted:
-        built.append(wanted_of(lanes))
+    def build(queues: Iterable[EventQueue]) -> event_queue.Wanted:
+        built.append(wanted_of(queues))
         return built[-1]
 
-    wanted_of = lane.wanted_of
-    monkeypatch.setattr(lane, "wanted_of", build)
+    wanted_of = event_queue.wanted_of
+    monkeypatch.setattr(event_queue, "wanted_of", build)
     apps = {"apps": frozenset({APP})}
     of_team = Subscriber(team_scope(TEAM), lambda: apps["apps"], lambda: "News")
-    made = Lane("1", of_team, Webhook(kinds=[EventKind.EVENT_KIND_APP_PAUSED]), {}, NO_LABELS)
-    wanted = lane.WantedKinds()
+    made = EventQueue("1", of_team, Webhook(kinds=[EventKind.EVENT_KIND_APP_PAUSED]), {}, NO_LABELS)
+    wanted = event_queue.WantedKinds()
     paused = frozenset({EventKind.EVENT_KIND_APP_PAUSED})
     assert [wanted.of([made]) for _ in range(3)] == [{team_scope(TEAM): paused, APP: paused}] * 3
     assert len(built) == 1

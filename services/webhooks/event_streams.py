@@ -1,4 +1,4 @@
-"""Streams of events for programs that cannot be called: each is a lane that a call reads in place of a receiver."""
+"""Streams of events for programs that cannot be called: each is a queue that a call reads in place of a receiver."""
 
 import asyncio
 import secrets
@@ -15,22 +15,21 @@ from services.errors import BusyError, InputError
 from services.log.port import LOG_UNAVAILABLE, Log, Partition, ends_of
 from services.process.clock import Clock
 from services.process.retries import retry_until_available
-from services.webhooks.lane import LabelledMessages, Lane
+from services.webhooks.event_queue import EventQueue, LabelledMessages
+from services.webhooks.log_readers import LogReaders
 from services.webhooks.requests import MAX_EVENTS
 from services.webhooks.settings import ROLE_NAME
 from services.webhooks.subscriptions import Subscriptions
 from services.webhooks.tokens import DeviceTokens
-from services.webhooks.walks import Walks
 
-MAX_WATCHES = 50
-"""Programs that may watch at a time: the events of each wait in memory until it reads them."""
+MAX_STREAMS = 50
+"""Streams at a time: the events of each wait in memory until it reads them."""
 
 MAX_STREAMED_LABELS = 1_000
 """Labels that are kept of streams which have ended, the latest."""
 
-MAX_WATCHES_OF_ONE = 10
-"""Those of one app or team, so that a team with many tokens leaves room for others."""
-
+MAX_STREAMS_OF_ONE = 10
+"""Those of one app or team, so that a team with many tokens leaves some for others."""
 
 KEPT_LABEL_MS = 3_600_000
 """How long the pushes of a label stay known behind the last stream that names it: programs connect again."""
@@ -96,17 +95,17 @@ class StreamLabels:
         self._change = asyncio.Event()
 
 
-class Watches:
+class EventStreams:
     """The streams of the process.
 
-    A program that reads slowly gets a walk of its own, as a slow receiver does: see Walks.
+    A program that reads slowly gets a reader of its own, as a slow receiver does: see LogReaders.
     """
 
     def __init__(
         self,
         log: Log,
         partitions: Sequence[Partition],
-        walks: Walks,
+        readers: LogReaders,
         tokens: DeviceTokens,
         subscriptions: Subscriptions,
         labels: StreamLabels,
@@ -117,10 +116,10 @@ class Watches:
         self._labelled = labelled
         self._log = log
         self._partitions = partitions
-        self._walks = walks
+        self._readers = readers
         self._tokens = tokens
         self._subscriptions = subscriptions
-        self._watched: Counter[str] = Counter()
+        self._open: Counter[str] = Counter()
 
     async def watch(self, request: WatchEventsRequest) -> AsyncGenerator[WatchEventsResponse, None]:
         """Yield the events of an app or a team. BusyError: too many programs watch. InputError: a wrong request."""
@@ -128,36 +127,36 @@ class Watches:
         labels = frozenset(request.labels)
         if len(labels) > MAX_LABELS or not all(0 < len(label) <= MAX_LABEL_LENGTH for label in labels):
             raise InputError(f"label: name at most {MAX_LABELS} labels of 1 to {MAX_LABEL_LENGTH} characters")
-        if self._watched.total() >= MAX_WATCHES or self._watched[subscriber.scope] >= MAX_WATCHES_OF_ONE:
+        if self._open.total() >= MAX_STREAMS or self._open[subscriber.scope] >= MAX_STREAMS_OF_ONE:
             raise BusyError("too many programs read events at present; try again later")
-        self._watched[subscriber.scope] += 1
+        self._open[subscriber.scope] += 1
         self._labels.enter(labels, goes_on=bool(request.position))
-        lane = None
+        queue = None
         try:
             starts = await self._starts(request.position)
             chosen = Webhook(
                 webhook_id=f"watch/{secrets.token_hex(8)}", kinds=request.kinds, msgids=request.msgids, labels=labels
             )
-            lane = Lane(chosen.webhook_id, subscriber, chosen, starts, self._labelled)
-            self._walks.add(lane)
-            yield WatchEventsResponse(position=self._packed(lane))
+            queue = EventQueue(chosen.webhook_id, subscriber, chosen, starts, self._labelled)
+            self._readers.add(queue)
+            yield WatchEventsResponse(position=self._packed(queue))
             while True:
-                await lane.has_changed.wait()
-                lane.has_changed.clear()
-                while events := await self._next_events(lane):
-                    yield WatchEventsResponse(events_json=events, position=self._packed(lane))
+                await queue.has_changed.wait()
+                queue.has_changed.clear()
+                while events := await self._next_events(queue):
+                    yield WatchEventsResponse(events_json=events, position=self._packed(queue))
         finally:
-            self._watched[subscriber.scope] -= 1
-            self._watched += Counter()  # without apps that nobody watches
+            self._open[subscriber.scope] -= 1
+            self._open += Counter()  # without apps that no program reads
             self._labels.leave(labels)
-            if lane is not None:
-                await self._walks.remove(lane.id)
+            if queue is not None:
+                await self._readers.remove(queue.id)
 
-    async def _next_events(self, lane: Lane) -> list[bytes]:
-        queued = lane.next_events(MAX_EVENTS)
-        rendered = await self._tokens.rendered([each.event for each in queued], lane.subscriber)
+    async def _next_events(self, queue: EventQueue) -> list[bytes]:
+        queued = queue.next_events(MAX_EVENTS)
+        rendered = await self._tokens.rendered([each.event for each in queued], queue.subscriber)
         events = [msgspec.json.encode(each) for each in rendered]
-        lane.remove(len(queued))
+        queue.remove(len(queued))
         return events
 
     async def _starts(self, position: bytes) -> Mapping[Partition, int]:
@@ -177,10 +176,10 @@ class Watches:
         )
         return {p: max(given.get(p, ends[p]), begins[p]) for p in self._partitions}
 
-    def _packed(self, lane: Lane) -> bytes:
-        """Return the position behind the events that the lane has handed out."""
+    def _packed(self, queue: EventQueue) -> bytes:
+        """Return the position behind the events that the queue has handed out."""
         by_topic: dict[str, list[int]] = {}
         for partition in sorted(self._partitions):
-            by_topic.setdefault(partition.topic, []).append(lane.delivered.get(partition, 0))
+            by_topic.setdefault(partition.topic, []).append(queue.delivered.get(partition, 0))
         topics = [TopicPosition(topic=topic, next=offsets) for topic, offsets in by_topic.items()]
         return EventPosition(topics=topics).SerializeToString()
