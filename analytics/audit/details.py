@@ -118,7 +118,7 @@ def requested_details(command: DeviceCommand) -> list[Detail]:
             return [Detail(remark=Remark.REMARK_ALL_KEYS)]
         case "reserve_numbers":
             return [Detail(device_numbers=command.reserve_numbers.count)]
-        case "begin_session" | "erase" | None:
+        case "begin_session" | None:
             return []
         case never:
             assert_never(never)

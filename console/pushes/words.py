@@ -92,6 +92,7 @@ def _fixed_reasons(gettext: Callable[[str], str]) -> Mapping[FixedReason, str]:
         FixedReason.OTHER: _("one of many other reasons"),
         FixedReason.UNREGISTERED: _("unregistered"),
         FixedReason.SILENT: _("showed no sign of life for very long"),
+        FixedReason.ERASED: _("the person was erased"),
         FixedReason.REMOVED: _("the device was removed meanwhile"),
         FixedReason.RECALLED: _("the device connected before the push service had taken the message"),
         FixedReason.NO_ADDRESS: _("the device's address on the channel was removed meanwhile"),

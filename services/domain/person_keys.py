@@ -196,6 +196,8 @@ class KeyRing:
         self._names = store.names()
         self._blocks: dict[int, Block] = {}
         self._ciphers: OrderedDict[int, tuple[bytes, AESGCM]] = OrderedDict()
+        self._forgotten: dict[int, list[int]] = {}
+        self._unstored: set[int] = set()
         self._lock = threading.Lock()
 
     def name(self, kind: str, appkey: str, value: str) -> str:
@@ -235,18 +237,30 @@ class KeyRing:
         with self._lock:
             return self._block(leaf).secret(leaf & _MASK) is None
 
+    def forget(self, subject: bytes) -> None:
+        """Derive the key of a subject no more, though the store may still have it until `puncture` is called."""
+        leaf = _leaf(subject)
+        number = leaf >> _LEAF_BITS
+        with self._lock:
+            self._forgotten.setdefault(number, []).append(leaf & _MASK)
+            if (block := self._blocks.get(number)) is not None:
+                self._blocks[number] = self._without_forgotten(number, block)
+            self._ciphers.pop(leaf, None)
+
     def puncture(self, subject: bytes) -> bool:
-        """Destroy the key of a subject, durably; return False if it was destroyed before.
+        """Destroy the key of a subject, durably; return False if it was destroyed or forgotten before.
 
         Errors of the store: nothing has changed, or the store has forgotten the key and this process still has it; call
         again.
         """
         leaf = _leaf(subject)
         with self._lock:
-            left = self._block(leaf).without(leaf & _MASK)
-            if left is not None:
-                self._store.replace(leaf >> _LEAF_BITS, left.stored())
-                self._blocks[leaf >> _LEAF_BITS] = left
+            number, present = leaf >> _LEAF_BITS, self._block(leaf)
+            left = present.without(leaf & _MASK)
+            if left is not None or number in self._unstored:
+                self._store.replace(number, (left or present).stored())
+                self._blocks[number] = left or present
+                self._unstored.discard(number)
             self._ciphers.pop(leaf, None)
             return left is not None
 
@@ -260,7 +274,15 @@ class KeyRing:
         number = leaf >> _LEAF_BITS
         block = self._blocks.get(number)
         if block is None:
-            block = self._blocks[number] = Block.of(self._store.load(number))
+            block = self._blocks[number] = self._without_forgotten(number, Block.of(self._store.load(number)))
+        return block
+
+    def _without_forgotten(self, number: int, block: Block) -> Block:
+        """Return the block without the forgotten leaves, which the store may still have."""
+        for leaf in self._forgotten.get(number, ()):
+            if (left := block.without(leaf)) is not None:
+                block = left
+                self._unstored.add(number)
         return block
 
 

@@ -26,6 +26,9 @@ class FixedReason(StrEnum):
     SILENT = "silent"
     """The device showed no sign of life for CARILLON_DEVICE_DAYS. It is registered again at its next one."""
 
+    ERASED = "erased"
+    """The person was erased; a stub of the device is left."""
+
     REMOVED = "removed"
     """The device was removed after the push had started, so there was no token to send the message to."""
 

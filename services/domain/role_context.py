@@ -22,7 +22,7 @@ from services.domain.sealing import Sealer
 from services.domain.settings import PREFIX, Settings, addresses
 from services.domain.signed_log import SignedLog, holds_signed
 from services.domain.signing_keys import SIGNERS, SigningKeys, load_signing_keys
-from services.domain.topics import APPS, PROCESSES, TOPICS
+from services.domain.topics import APPS, ERASURES_PARTITION, PROCESSES, TOPICS
 from services.errors import CarillonError
 from services.log.archive.directory import ArchiveDirectory
 from services.log.archive.log import ArchivedLog, TrimmableLog
@@ -43,6 +43,7 @@ from services.replica.dead_letters import DeadLetters
 from services.replica.health import Health
 from services.replica.instances import InstanceDirectory
 from services.replica.owner_channel import OwnerChannel
+from services.replica.partition_reader import PartitionReader
 from services.replica.peers import Peers
 from services.replica.status_board import StatusBoard, StatusBoardFollower
 
@@ -72,6 +73,7 @@ HAZARDOUS = frozenset(
         f"{_REGISTRY}/TakeBroadcasts",
         f"{_REGISTRY}/RevokeDeviceKey",
         f"{_REGISTRY}/RevokeAppKeys",
+        f"{_REGISTRY}/ErasePerson",
     }
 )
 """Methods that are not repeated after a call that may have been carried out; the caller decides. A repeated call of the
@@ -372,21 +374,25 @@ async def context_on(
     archived = log if isinstance(log, ArchivedLog) else None
     log = signing(health.monitored(log))
     apps = AppDirectory(log)
+    erasures = PartitionReader("erasures", log, ERASURES_PARTITION, lambda record: None)
     following = background.start_endless(apps.name, apps.run(caught_up := asyncio.Event()))
+    forgetting = background.start_endless(erasures.name, erasures.run(forgot := asyncio.Event()))
     owners = background.start_endless("owners", peers.directory.run(log)) if peers.directory else None
     try:
-        waiting = asyncio.create_task(caught_up.wait())
-        await asyncio.wait([waiting, following], return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        if following.done():
-            following.result()
+        for started, ready in ((following, caught_up), (forgetting, forgot)):
+            waiting = asyncio.create_task(ready.wait())
+            await asyncio.wait([waiting, started], return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            if started.done():
+                started.result()
         health.watch([apps.followed])
         yield RoleContext(log=log, clock=clock, peers=peers, keys=keys, apps=apps, archived=archived)
     finally:
         if owners:
             owners.cancel()
         following.cancel()
-        await asyncio.wait([following])
+        forgetting.cancel()
+        await asyncio.wait([following, forgetting])
         if not following.cancelled():
             logger.error("the app directory stopped with an error", exc_info=following.exception())
         await peers.close()

@@ -11,21 +11,25 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from protos.registry.v1.apps_pb2 import AppFact
+from protos.registry.v1.erasures_pb2 import ErasureFact
 from protos.runtime.v1.log_pb2 import Meta
+from services.domain.person_keys import SUBJECT
 from services.domain.sealing import SEALED_TOPICS, Sealer, sealed_part
+from services.domain.topics import ERASURES
 from services.log.port import DelegatingLog, Log, NewRecord, Partition, Reader, Record
 
 
 class SealedLog(DelegatingLog):
     """Opens sealed records as they are read; with `seals` it seals those that are appended.
 
-    Of a record whose key is destroyed, or not at hand, names and what is not personal are read.
+    Of a record whose key is destroyed, or not at hand, names and what is not personal are read. Whoever reads the topic
+    `erasures` through this log makes it forget the keys that the records name.
     """
 
     def __init__(self, log: Log, sealer: Sealer, *, seals: bool) -> None:
         super().__init__(log)
-        self._sealer = sealer
-        self._seals = seals
+        self.sealer = self._sealer = sealer
+        self.seals = self._seals = seals
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
         return await self._log.append(self.stored(new_records))
@@ -36,17 +40,29 @@ class SealedLog(DelegatingLog):
 
     async def open(self, starts: Mapping[Partition, int]) -> Reader:
         reader = await self._log.open(starts)
-        return _OpeningReader(reader, self) if any(p.topic in SEALED_TOPICS for p in starts) else reader
+        concerns = any(p.topic in SEALED_TOPICS or p.topic == ERASURES.name for p in starts)
+        return _OpeningReader(reader, self) if concerns else reader
 
     async def last(self, partition: Partition) -> Record | None:
         record = await self._log.last(partition)
         return record and self.opened(record)
 
     def opened(self, record: Record) -> Record:
-        """Return the record with what was sealed of it."""
+        """Return the record with what was sealed of it; one of `erasures` makes the process forget keys."""
+        if record.topic == ERASURES.name:
+            self._forget(record)
         if record.topic not in SEALED_TOPICS or (sealed := sealed_part(record.value)) is None:
             return record
         return Record(*record[:5], self._sealer.opened(record.topic, sealed))
+
+    def _forget(self, record: Record) -> None:
+        try:
+            fact = ErasureFact.FromString(record.value)
+        except DecodeError:
+            return
+        for subject in fact.erased.subjects:
+            if len(subject) == SUBJECT:
+                self._sealer.ring.forget(subject)
 
     def _sealed(self, new_record: NewRecord) -> NewRecord:
         if new_record.topic not in SEALED_TOPICS or sealed_part(new_record.value) is not None:
@@ -77,3 +93,12 @@ class _OpeningReader:
 
     async def close(self) -> None:
         await self._reader.close()
+
+
+def sealed_log_of(log: Log) -> SealedLog | None:
+    """Return the SealedLog below which a log's records pass; None: there is none."""
+    while isinstance(log, DelegatingLog):
+        if isinstance(log, SealedLog):
+            return log
+        log = log._log
+    return None

@@ -162,15 +162,32 @@ def is_name(value: str) -> bool:
     return value.startswith("~") and _NAME.fullmatch(value) is not None
 
 
-_NAME = re.compile("~[a-z2-7]{26}")
+_NAME = re.compile("~[a-z2-7]{26}(/[0-9]{1,10})?")
+
+
+def stub_token(name: str, number: int) -> str:
+    """Return what stands for the token in the record of an erased device; `name` is that of its token.
+
+    It counts as a name. The token may register again, and be erased again under another number.
+    """
+    return f"{name}/{number}"
 
 
 class Sealer:
     """Splits records into what stays readable and what is sealed, and opens what is sealed."""
 
     def __init__(self, ring: KeyRing) -> None:
+        self.ring = ring
         self._ring = ring
         self._subjects = _Subjects(ring)
+
+    def named_subject(self, kind: str, appkey: str, name: str) -> bytes:
+        """Return the subject with whose key the token or alias is sealed that has this name."""
+        return self._subjects.of_name(kind, appkey, name)
+
+    def numbered_subject(self, appkey: str, partition: int, number: int) -> bytes:
+        """Return the subject with whose key the records of a device are sealed."""
+        return self._subjects.of_number(appkey, partition, number)
 
     def sealed(self, topic: str, partition: int, envelope: Any) -> bytes | None:
         """Take what is personal out of the envelope and return it sealed; None: there is nothing."""

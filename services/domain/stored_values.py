@@ -182,7 +182,6 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
         ),
     },
     "registry.v1.DeviceCommand": {Sort.DEVICE_ID: "token", Sort.NEITHER: "appkey session"},
-    "registry.v1.EraseDevice": {Sort.NEITHER: "number erased_ms"},
     "registry.v1.ErasedDevice": {Sort.NEITHER: "partition number former_numbers token_name"},
     "registry.v1.Identity": {Sort.APP: "keys tags", Sort.NEITHER: "mode"},
     "registry.v1.KeyFingerprint": {Sort.NEITHER: "purpose fingerprint predecessor switched_ms predecessor_dropped"},

@@ -141,6 +141,9 @@ TOPICS: Topics = {
 }
 
 
+ERASURES_PARTITION = Partition(ERASURES.name, 0)
+
+
 def decode(record: Record) -> Any:
     """Return the record's envelope. DecodeError: the value is not a message of the topic's type."""
     return decode_with(TOPICS, record)

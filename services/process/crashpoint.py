@@ -52,6 +52,8 @@ class Point(StrEnum):
     KEYS_WRITTEN = "keys-written"  # a file of keys is written beside the one that it replaces
     KEYS_REPLACED = "keys-replaced"  # the block without the key is on the disk, the root above it may be
     KEYS_FORGOTTEN = "keys-forgotten"  # nothing on the disk gives the key any more
+    ERASURE_APPENDED = "erasure-appended"  # that a person is erased is in the log, and nothing else has changed
+    ERASURE_KEYS_DESTROYED = "erasure-keys-destroyed"  # the keys of the person are destroyed, no stub is written
     COMMAND_CHECKED = "command-checked"  # a command is checked, and not appended
     COMMAND_APPENDED = "command-appended"  # the command is in the log, the caller has no answer
 

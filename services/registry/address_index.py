@@ -21,6 +21,7 @@ from services.log.port import Record
 from services.log.topics import partition_of
 from services.process.clock import Clock
 from services.registry.state import record_id
+from services.registry.store import is_erased
 from services.replica.follower import Follower
 from services.replica.sqlite_store import SqliteStore
 from services.replica.store import Fact
@@ -34,13 +35,17 @@ _SWEPT = 1000
 ADDRESSES_DDL = """
 CREATE TABLE addresses (
   appkey TEXT NOT NULL, token TEXT NOT NULL, channel INTEGER NOT NULL, partition INTEGER NOT NULL, hash BLOB NOT NULL,
-  since_ms INTEGER NOT NULL, surplus_by TEXT, PRIMARY KEY (appkey, token, channel)) WITHOUT ROWID;
+  since_ms INTEGER NOT NULL, surplus_by TEXT, number INTEGER NOT NULL,
+  PRIMARY KEY (appkey, token, channel)) WITHOUT ROWID;
+CREATE INDEX addresses_by_number ON addresses (appkey, partition, number);
 CREATE INDEX addresses_by_hash ON addresses (appkey, hash);
 CREATE INDEX addresses_surplus ON addresses (appkey, token, channel) WHERE surplus_by IS NOT NULL;
 CREATE INDEX addresses_by_channel ON addresses (appkey, channel, token) WHERE surplus_by IS NULL;
 CREATE TABLE dead_addresses (
   appkey TEXT NOT NULL, token TEXT NOT NULL, channel INTEGER NOT NULL, hash BLOB NOT NULL, dead_ms INTEGER NOT NULL,
-  reason TEXT NOT NULL, PRIMARY KEY (appkey, token, channel)) WITHOUT ROWID;
+  reason TEXT NOT NULL, partition INTEGER NOT NULL, number INTEGER NOT NULL,
+  PRIMARY KEY (appkey, token, channel)) WITHOUT ROWID;
+CREATE INDEX dead_addresses_by_number ON dead_addresses (appkey, partition, number);
 CREATE INDEX dead_addresses_by_time ON dead_addresses (appkey, dead_ms DESC, token, channel);
 CREATE INDEX dead_addresses_by_channel ON dead_addresses (appkey, channel, dead_ms DESC, token);
 """
@@ -95,18 +100,19 @@ class AddressTable:
         self._apps.add(device.appkey)
         key = device.appkey, device.token
         rows = self._rows.execute(
-            "SELECT channel, hash, since_ms, NULL FROM addresses WHERE appkey = ? AND token = ?"
-            " UNION ALL SELECT channel, hash, dead_ms, reason FROM dead_addresses WHERE appkey = ? AND token = ?",
+            "SELECT channel, hash, since_ms, NULL, number FROM addresses WHERE appkey = ? AND token = ?"
+            " UNION ALL SELECT channel, hash, dead_ms, reason, number FROM dead_addresses"
+            " WHERE appkey = ? AND token = ?",
             (*key, *key),
         ).fetchall()
         new = [
-            *((int(address.channel), hash_, address.since_ms, None) for address, hash_ in addresses),
-            *((int(loss.channel), loss.hash, loss.lost_ms, loss.dead_reason) for loss in dead),
+            *((int(address.channel), hash_, address.since_ms, None, device.number) for address, hash_ in addresses),
+            *((int(loss.channel), loss.hash, loss.lost_ms, loss.dead_reason, device.number) for loss in dead),
         ]
         if set(rows) == set(new):
             return set()
-        before = {channel: hash_ for channel, hash_, _, reason in rows if reason is None}
-        after = {channel: (hash_, since_ms) for channel, hash_, since_ms, reason in new if reason is None}
+        before = {channel: hash_ for channel, hash_, _, reason, _ in rows if reason is None}
+        after = {channel: (hash_, since_ms) for channel, hash_, since_ms, reason, _ in new if reason is None}
         self._rows.executemany(
             "DELETE FROM addresses WHERE appkey = ? AND token = ? AND channel = ?",
             [
@@ -116,16 +122,25 @@ class AddressTable:
             ],
         )
         self._rows.executemany(
-            "INSERT INTO addresses VALUES (?, ?, ?, ?, ?, ?, NULL)"
-            " ON CONFLICT DO UPDATE SET since_ms = excluded.since_ms",
-            [(*key, channel, device.partition, *held) for channel, held in after.items()],
+            "INSERT INTO addresses VALUES (?, ?, ?, ?, ?, ?, NULL, ?)"
+            " ON CONFLICT DO UPDATE SET since_ms = excluded.since_ms, number = excluded.number",
+            [(*key, channel, device.partition, *held, device.number) for channel, held in after.items()],
         )
         self._rows.execute("DELETE FROM dead_addresses WHERE appkey = ? AND token = ?", key)
         self._rows.executemany(
-            "INSERT INTO dead_addresses VALUES (?, ?, ?, ?, ?, ?)",
-            [(*key, *each) for each in new if each[3] is not None],
+            "INSERT INTO dead_addresses VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [(*key, *each[:4], device.partition, each[4]) for each in new if each[3] is not None],
         )
         return {*before.values(), *(hash_ for hash_, _ in after.values())}
+
+    def erase(self, device: Device) -> set[bytes]:
+        """Delete the addresses of the device with the number of a stub; return the hashes of those that it had."""
+        key = device.appkey, device.partition, device.number
+        rows = self._rows.execute(
+            "DELETE FROM addresses WHERE appkey = ? AND partition = ? AND number = ? RETURNING hash", key
+        ).fetchall()
+        self._rows.execute("DELETE FROM dead_addresses WHERE appkey = ? AND partition = ? AND number = ?", key)
+        return {hash_ for (hash_,) in rows}
 
     def mark_surplus(self, appkey: str, hash_: bytes, by: str) -> None:
         """Mark the addresses with the hash as surplus, except the one that was set last; marks that are right already
@@ -189,7 +204,12 @@ class AddressRules:
                 device = message.device
                 if not self._table.concerns(device):
                     return
-                for hash_ in self._table.put(device, self._own_addresses(device), self._own_losses(device)):
+                changed = (
+                    self._table.erase(device)
+                    if is_erased(device)
+                    else self._table.put(device, self._own_addresses(device), self._own_losses(device))
+                )
+                for hash_ in changed:
                     self._table.mark_surplus(device.appkey, hash_, record_id(record))
             case "revocations" | None:
                 pass

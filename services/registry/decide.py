@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, assert_never
 
@@ -34,6 +34,7 @@ from services.domain.device_numbers import MAX_NUMBER
 from services.domain.recorded_reasons import FixedReason, KeyRevoked
 from services.domain.regions import region_name
 from services.domain.revocations import RevokedKeys
+from services.domain.sealing import stub_token
 
 # Maps the carrier names that devices report to the three codes of filters: cm, cu and ct.
 #
@@ -297,7 +298,7 @@ def _change(device: Device, command: DeviceCommand) -> None:
             _set_address(device, command.set_address, command.meta.time_ms)
         case "clear_address":
             _clear_address(device, command.clear_address, command.meta.time_ms)
-        case "register" | "revoke_key" | "revoke_all_keys" | "reserve_numbers" | "begin_session" | "erase" | None:
+        case "register" | "revoke_key" | "revoke_all_keys" | "reserve_numbers" | "begin_session" | None:
             pass
         case unexpected:
             assert_never(unexpected)
@@ -398,6 +399,28 @@ def _remove(device: Device, remove: RemoveDevice, time_ms: int) -> None:
         forget_addresses(device)
 
 
+def erased(device: Device, token_name: str, time_ms: int) -> Device:
+    """Return the stub of an erased device: what statistics count by its number, and nothing that tells who it was."""
+    stub = Device(
+        appkey=device.appkey,
+        token=stub_token(token_name, device.number),
+        platform=device.platform,
+        partition=device.partition,
+        number=device.number,
+        former_numbers=device.former_numbers,
+        registered_ms=device.registered_ms,
+        attributes=counted(device.attributes),
+        attributes_revision=device.attributes_revision,
+        removed_ms=max(time_ms, 1),
+        removed_reason=FixedReason.ERASED,
+    )
+    stub.registrations.extend(
+        NumberRegistration(number=kept.number, registered_ms=kept.registered_ms, attributes=counted(kept.attributes))
+        for kept in device.registrations
+    )
+    return stub
+
+
 def forget_addresses(device: Device) -> None:
     """Erase the addresses of a device that is removed for good: nothing is sent to them, and they are personal."""
     device.ClearField("addresses")
@@ -436,6 +459,17 @@ def revoke_one(command: DeviceCommand, device: Device | None, revoked: RevokedKe
     others = BitMap(revoked.others)
     others.add(device.number)
     return _record(command, device.partition, RevokedKeys(revoked.below, others, revoked.lost))
+
+
+def revoke_numbers(
+    appkey: str, partition: int, numbers: Iterable[int], revoked: RevokedKeys, time_ms: int
+) -> Revocations | None:
+    """Return the record with the numbers added; None if all are revoked already."""
+    missing = [number for number in numbers if number not in revoked]
+    if not missing:
+        return None
+    command = DeviceCommand(meta=Meta(time_ms=time_ms), appkey=appkey)
+    return _record(command, partition, RevokedKeys(revoked.below, revoked.others | BitMap(missing), revoked.lost))
 
 
 def revoke_all(command: DeviceCommand, partition: int, revoked: RevokedKeys, next_number: int) -> Revocations | None:

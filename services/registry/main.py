@@ -7,8 +7,10 @@ from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_serve
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.log.port import Log
+from services.log.topics import owned
 from services.registry.address_index import AddressSweeper
 from services.registry.app_epochs import AppEpochs, AppLookup
+from services.registry.erasures import ErasureWorker
 from services.registry.given_numbers import keep_given
 from services.registry.pauses import export_paused_apps
 from services.registry.projection import FollowerService, RegistryProjection, decide_device_commands
@@ -55,6 +57,15 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
         projection.device_follower, projection.device_table, context.clock, settings.device_days
     )
     resealing = ResealingWorker(projection.device_follower, projection.device_table, context.clock, directory)
+    erasures = ErasureWorker(
+        projection.device_follower,
+        projection.device_table,
+        context.log,
+        owned(settings.partitions, settings.shard, settings.shards),
+        context.clock,
+        projection.purge,
+        holds_keys=settings.shard == 0,
+    )
     epochs = AppEpochs(context.log, context.apps, context.clock, projection.epoch) if settings.shard == 0 else None
     tenure = RegistryTenure(context.log, projection.device_follower, projection.alias_follower, epochs)
     if membership:
@@ -79,6 +90,7 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
             revocations,
             retirement,
             resealing,
+            erasures,
             FollowerService(projection.alias_follower, after=projection.aliases.close),
             AddressSweeper(projection.alias_follower, projection.address_rules, context.clock),
             tenure,

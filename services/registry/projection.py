@@ -54,6 +54,7 @@ class RegistryProjection:
         end of `devices`, with the epoch that the latest owner announced in both topics, and not the end of `apps`.
         """
         check_log_identity(directory, log, ROLE_NAME)
+        self._log, self._partitions = log, settings.partitions
         self.devices = SqliteStore(directory / DEVICES_FILE, DEVICES_DDL)
         self.device_table = DeviceTable(self.devices)
         self.aliases = SqliteStore(directory / ALIASES_FILE, ALIASES_DDL + ADDRESSES_DDL)
@@ -88,6 +89,13 @@ class RegistryProjection:
     def epoch(self) -> int:
         """Return the epoch under which this process owns its first partition of devices."""
         return self.fencing.epoch(self._own[0])
+
+    async def purge(self) -> None:
+        """Take what erased devices have held out of the files, once the indexes have applied the stubs."""
+        ends = await self._log.ends(_partitions(DEVICES, range(self._partitions)))
+        await self.alias_follower.applied.wait((partition, end - 1) for partition, end in ends.items() if end)
+        for store in (self.devices, self.aliases):
+            await asyncio.to_thread(store.purge)
 
     def digest(self) -> str:
         return hashlib.sha256(f"{self.devices.digest()} {self.aliases.digest()}".encode()).hexdigest()

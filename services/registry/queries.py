@@ -36,6 +36,7 @@ class AliasRanking(Enum):
     BY_ACTIVITY = "by activity"
     PROVEN_FIRST = "proven first"
     PROVEN_ONLY = "proven only"
+    ALL = "all, also those that are about to lose the alias"
 
 
 class RegistryQueries:
@@ -266,13 +267,15 @@ class RegistryQueries:
             "SELECT requested.key, token, partition, number, max(used_ms, since_ms) AS active_ms, proven"
             " FROM json_each(?) AS requested"
             " CROSS JOIN members INDEXED BY members_by_alias ON appkey = ? AND alias = requested.value"
-            " WHERE dropped_by IS NULL AND proven >= ?"
+            " WHERE (dropped_by IS NULL OR ?) AND proven >= ?"
             " ORDER BY requested.key, max(proven, ?) DESC, active_ms DESC, partition, number",
             (
                 _json(aliases),
                 appkey,
+                int(ranking is AliasRanking.ALL),
                 int(ranking is AliasRanking.PROVEN_ONLY),
-                int(ranking is AliasRanking.BY_ACTIVITY),  # max(proven, 1) is equal for all: activity orders
+                # max(proven, 1) is equal for all: activity orders
+                int(ranking in (AliasRanking.BY_ACTIVITY, AliasRanking.ALL)),
             ),
         )
         found = [AliasDevices() for _ in aliases]

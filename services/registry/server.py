@@ -26,6 +26,8 @@ from protos.registry.v1.registry_pb2 import (
     CreateAppResponse,
     DropFormerKeysRequest,
     DropFormerKeysResponse,
+    ErasePersonRequest,
+    ErasePersonResponse,
     FindAddressesRequest,
     FindAddressesResponse,
     FindAliasesRequest,
@@ -101,6 +103,7 @@ from services.registry.app_settings import (
     secret_kept,
     settings_changed,
 )
+from services.registry.erasures import PersonErasure
 from services.registry.key_rotation import ChangeQueue, KeyRotation
 from services.registry.pauses import Pauses
 from services.registry.queries import AliasRanking, RegistryQueries
@@ -146,6 +149,7 @@ class RegistryServicer(RegistryServiceServicer):
         self._new_secret = new_secret
         self._changes = ChangeQueue()
         self._pauses = Pauses(context, self._append_changes)
+        self._erasure = PersonErasure(context, self._writer, settings.partitions)
         self._rotation = KeyRotation(context, self._changes, self._append_changes, self._append_facts)
 
     async def CreateApp(self, request: CreateAppRequest, context: Context) -> CreateAppResponse:
@@ -239,6 +243,8 @@ class RegistryServicer(RegistryServiceServicer):
     async def FindAliases(self, request: FindAliasesRequest, context: Context) -> FindAliasesResponse:
         app = self._context.apps.get(request.appkey)
         ranking = _RANKINGS.get(identity_mode(app) if app else IDENTITY_MODE_OFF, AliasRanking.BY_ACTIVITY)
+        if request.all:
+            ranking = AliasRanking.ALL
         return FindAliasesResponse(aliases=await self._queries.aliases(request.appkey, list(request.aliases), ranking))
 
     async def GetDevices(self, request: GetDevicesRequest, context: Context) -> GetDevicesResponse:
@@ -312,6 +318,13 @@ class RegistryServicer(RegistryServiceServicer):
         self._check_owner()
         check_texts(request)
         return await self._rotation.drop_former(request)
+
+    async def ErasePerson(self, request: ErasePersonRequest, context: Context) -> ErasePersonResponse:
+        self._check_owner()
+        check_texts(request)
+        answer = await self._changes.make(partial(self._erasure.erase, self._app(request.appkey).appkey, request))
+        self._tenure.confirm()
+        return answer
 
     async def NoteKeyFingerprint(
         self, request: NoteKeyFingerprintRequest, context: Context

@@ -63,6 +63,11 @@ CREATE INDEX members_by_alias ON members (appkey, alias) WHERE alias IS NOT NULL
 """
 
 
+def is_erased(device: Device) -> bool:
+    """Return whether the record is the stub of an erased device."""
+    return bool(device.removed_ms) and device.removed_reason == FixedReason.ERASED
+
+
 class TakenNumberError(CarillonError, ValueError):
     """A device record has the number of another device of its app and partition; the record is left out."""
 
@@ -168,6 +173,11 @@ class DeviceTable:
 
     def _put_record(self, device: Device) -> None:
         try:
+            if is_erased(device):
+                self._rows.execute(
+                    "UPDATE devices SET token = ? WHERE appkey = ? AND partition = ? AND number = ?",
+                    (device.token, device.appkey, device.partition, device.number),
+                )
             self._rows.execute(
                 "INSERT INTO devices VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (appkey, token) DO UPDATE SET"
                 " partition = excluded.partition, number = excluded.number, removed_ms = excluded.removed_ms,"
@@ -302,7 +312,8 @@ def _is_invalid(device: Device) -> bool:
     if not device.removed_ms or device.platform != PLATFORM_IOS:
         return False
     reason = parsed_reason(device.removed_reason)
-    return reason not in (FixedReason.UNREGISTERED, FixedReason.SILENT) and not isinstance(reason, KeyRevoked)
+    own = (FixedReason.UNREGISTERED, FixedReason.SILENT, FixedReason.ERASED)
+    return reason not in own and not isinstance(reason, KeyRevoked)
 
 
 class DroppedDevice(NamedTuple):

@@ -48,11 +48,11 @@ def crash_points() -> Iterator[str]:
     """Yield the name of every crash point, once for each consumer that has it, but those of archive and hand-overs.
 
     No record gets old enough for the archive here: tests/contract/log/test_archive.py has its crash points. Those of
-    hand-overs to push services are in test_hand_over_crashes.py, those of keys in
-    tests/services/domain/test_person_keys.py.
+    hand-overs to push services are in test_hand_over_crashes.py, those of keys and
+    erasures in tests/services/domain/test_person_keys.py and tests/services/registry/test_erasures.py.
     """
     for point in Point:
-        if point.startswith(("segment-", "claim-", "return-", "keys-")):
+        if point.startswith(("segment-", "claim-", "return-", "keys-", "erasure-")):
             continue
         shared = CONSUMERS.get(point.partition("-")[0])
         for name in [f"{point}@{consumer}" for consumer in shared] if shared else [str(point)]:

@@ -290,3 +290,22 @@ def test_the_ciphers_of_the_latest_subjects_are_held(files: KeyFiles, monkeypatc
     assert ring.cipher(one) is held
     ring.cipher(two)
     assert len(ring._ciphers) == 2
+
+
+def test_a_forgotten_key_is_derived_no_more_and_is_destroyed_later(files: KeyFiles, tmp_path: Path) -> None:
+    """A process forgets what another one destroys; the store may have the key still, before it is loaded or after."""
+    ring = KeyRing(files)
+    gone, other = ring.subject("device", "1"), ring.subject("device", "2")
+    key = ring.cipher(other).encrypt(NONCE, b"x", None)
+    ring.forget(gone)
+    for _ in range(2):
+        with pytest.raises(PuncturedError):
+            ring.cipher(gone)
+    assert ring.cipher(other).decrypt(NONCE, key, None) == b"x"
+    assert not KeyRing(KeyFiles(tmp_path / "persons", read_only=True)).is_punctured(gone)
+    assert not ring.puncture(gone)
+    assert KeyRing(KeyFiles(tmp_path / "persons", read_only=True)).is_punctured(gone)
+    unloaded = KeyRing(KeyFiles(tmp_path / "persons", read_only=True))
+    unloaded.forget(other)
+    with pytest.raises(PuncturedError):
+        unloaded.cipher(other)

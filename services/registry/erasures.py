@@ -1,0 +1,264 @@
+"""Erasure of a person: a fact in `erasures`, from which all that follows can be repeated after a kill.
+
+    ErasePerson ─▶ PersonErasure: ErasureFact ─▶ ErasureWorker of each instance: keys, revoked numbers, stubs
+
+A stub takes the place of a device's record: its number, its former ones, and what statistics count by them. The keys of
+what the log holds sealed are destroyed, so a state that is built again from the log finds no more than the stubs.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from functools import partial
+
+from google.protobuf.message import DecodeError
+
+from protos.registry.v1.devices_pb2 import Device, DeviceFact
+from protos.registry.v1.erasures_pb2 import ErasedDevice, ErasureFact, PersonErased
+from protos.registry.v1.registry_pb2 import (
+    ErasePersonRequest,
+    ErasePersonResponse,
+    FindAliasesRequest,
+    GetDevicesRequest,
+)
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain import ids
+from services.domain.command_writer import Command, CommandWriter
+from services.domain.ids import RecordStamp
+from services.domain.ios_tokens import spellings
+from services.domain.role import RoleContext
+from services.domain.sealed_log import sealed_log_of
+from services.domain.sealing import Sealer, is_name
+from services.domain.topics import DEVICES, ERASURES, ERASURES_PARTITION, device_key
+from services.errors import Code, ConflictError, InputError, NotFoundError
+from services.log.port import Log, Record
+from services.log.topics import partition_of
+from services.process import background
+from services.process.clock import Clock
+from services.process.crashpoint import Point, reached
+from services.process.logs import logger
+from services.registry.decide import erased, revoke_numbers
+from services.registry.rules import device_fact, published_revocations
+from services.registry.store import DeviceTable, is_erased
+from services.replica.follower import Follower
+from services.replica.partition_reader import PartitionReader
+from services.replica.store import Fact
+
+BATCH = 100
+"""Erasures whose stubs are written in one transaction; commands are decided between two of them."""
+
+_SEALING_OFF = (
+    "nobody is erased: this installation does not seal personal values in its log, so the log, its archive and its"
+    " backups would keep them all"
+)
+
+
+class PersonErasure:
+    """Finds the devices of a person and appends the fact that they are erased."""
+
+    def __init__(self, context: RoleContext, writer: CommandWriter, partitions: int) -> None:
+        self._context = context
+        self._writer = writer
+        self._partitions = partitions
+
+    async def erase(self, appkey: str, request: ErasePersonRequest) -> ErasePersonResponse:
+        """Append the fact. ConflictError: nothing is sealed. NotFoundError: the app has no such device."""
+        log = sealed_log_of(self._context.log)
+        if log is None or not log.seals:
+            raise ConflictError(_SEALING_OFF)
+        devices, aliases = await self._found(appkey, request)
+        if not devices:
+            raise NotFoundError(Code.APP_WITHOUT_DEVICE, appkey=appkey)
+        fact = ErasureFact(erased=person_erased(log.sealer, appkey, devices, aliases))
+        origin = request.origin if request.HasField("origin") else None
+        await self._writer.append([Command(ERASURES, fact.erased.erasure_id.encode(), fact)], origin)
+        reached(Point.ERASURE_APPENDED)
+        return ErasePersonResponse(erasure_id=fact.erased.erasure_id, devices=len(devices), time_ms=fact.meta.time_ms)
+
+    async def _found(self, appkey: str, request: ErasePersonRequest) -> tuple[Sequence[Device], Collection[str]]:
+        """Return the devices of the person, and the aliases that are nobody else's."""
+        match request.WhichOneof("person"):
+            case "alias":
+                tokens = await self._tokens_of(appkey, request.alias)
+                found = [device for token in tokens for device in await self._devices(appkey, token)]
+                return found, [request.alias]
+            case "token":
+                spelled = [await self._devices(appkey, token) for token in spellings(request.token)]
+                found = next((devices for devices in spelled if devices), [])
+                alias = found[0].alias if found else ""
+                others = set(await self._tokens_of(appkey, alias)) if alias else set()
+                return found, [alias] if alias and others <= {found[0].token} else []
+            case _:
+                raise InputError("give an alias or a token")
+
+    async def _tokens_of(self, appkey: str, alias: str) -> list[str]:
+        registries = self._context.peers.all("registry")
+        owner = RegistryServiceStub(registries[partition_of(device_key(appkey, alias), len(registries))])
+        (found,) = (await owner.FindAliases(FindAliasesRequest(appkey=appkey, aliases=[alias], all=True))).aliases
+        return [device.token for device in found.devices]
+
+    async def _devices(self, appkey: str, token: str) -> list[Device]:
+        partition = partition_of(device_key(appkey, token), self._partitions)
+        owner = RegistryServiceStub(self._context.peers.owner("registry", partition))
+        asked = GetDevicesRequest(appkey=appkey, tokens=[token], removed_too=True)
+        return list((await owner.GetDevices(asked)).devices)
+
+
+def person_erased(
+    sealer: Sealer, appkey: str, devices: Sequence[Device], aliases: Collection[str], erasure_id: str = ""
+) -> PersonErased:
+    """Return what the fact says of these devices and aliases, without a value of the person."""
+    token_names = [sealer.ring.name("token", appkey, device.token) for device in devices]
+    alias_names = sorted(sealer.ring.name("alias", appkey, alias) for alias in aliases)
+    subjects = [
+        *(sealer.named_subject("token", appkey, name) for name in token_names),
+        *(sealer.named_subject("alias", appkey, name) for name in alias_names),
+        *(
+            sealer.numbered_subject(appkey, device.partition, number)
+            for device in devices
+            for number in (device.number, *device.former_numbers)
+        ),
+    ]
+    return PersonErased(
+        erasure_id=erasure_id or ids.event_id()[:8].hex(),
+        appkey=appkey,
+        devices=[
+            ErasedDevice(
+                partition=device.partition,
+                number=device.number,
+                former_numbers=device.former_numbers,
+                token_name=name,
+            )
+            for device, name in zip(devices, token_names, strict=True)
+        ],
+        alias_names=alias_names,
+        subjects=list(dict.fromkeys(subjects)),
+    )
+
+
+class ErasureWorker:
+    """A service that destroys the keys of erased persons, revokes their devices' numbers, and leaves stubs of these.
+
+    It reads all of `erasures` at each start, and repeats what is not done yet.
+    """
+
+    name = "registry erasures"
+
+    def __init__(
+        self,
+        follower: Follower,
+        devices: DeviceTable,
+        log: Log,
+        owned: Iterable[int],
+        clock: Clock,
+        purge: Callable[[], Awaitable[None]],
+        *,
+        holds_keys: bool,
+    ) -> None:
+        """`purge` takes what stubs have replaced out of the files. `holds_keys`: the process destroys the stored keys,
+        and not another shard's.
+        """
+        self._follower = follower
+        self._devices = devices
+        self._log = log
+        self._owned = frozenset(owned)
+        self._clock = clock
+        self._purge = purge
+        self._holds_keys = holds_keys
+        self._stamp = RecordStamp("registry")
+        self._facts: list[ErasureFact] = []
+        self._wrote = False
+        self._wake_up = asyncio.Event()
+        self._reader = PartitionReader(self.name, log, ERASURES_PARTITION, self._note)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        reading = background.start_endless(self.name, self._reader.run(caught_up := asyncio.Event()))
+        try:
+            waiting = asyncio.create_task(caught_up.wait())
+            await asyncio.wait([waiting, reading], return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            if reading.done():
+                reading.result()
+            ready.set()
+            while True:
+                ended = await self._follower.tenure.wait()
+                done = 0
+                while not ended.is_set():
+                    self._wake_up.clear()
+                    while done < len(self._facts):
+                        batch = self._facts[done : done + BATCH]
+                        await self._erase(batch)
+                        done += len(batch)
+                    await self._until_woken(ended)
+        finally:
+            reading.cancel()
+            await asyncio.wait([reading])
+
+    async def _until_woken(self, ended: asyncio.Event) -> None:
+        waiting = [asyncio.ensure_future(event.wait()) for event in (self._wake_up, ended)]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
+
+    def _note(self, record: Record) -> None:
+        try:
+            fact = ErasureFact.FromString(record.value)
+        except DecodeError as error:
+            logger.error("a record of erasures cannot be read", offset=record.offset, error=str(error))
+            return
+        if fact.HasField("erased"):
+            self._facts.append(fact)
+            self._wake_up.set()
+
+    async def _erase(self, facts: Sequence[ErasureFact]) -> None:
+        log = sealed_log_of(self._log)
+        if log is not None and self._holds_keys:
+            subjects = [subject for fact in facts for subject in fact.erased.subjects]
+            await asyncio.to_thread(_destroy, log.sealer, subjects)
+        reached(Point.ERASURE_KEYS_DESTROYED)
+        self._wrote = False
+        await self._follower.write(partial(self._stubs, facts))
+        if self._wrote:
+            await self._purge()
+
+    def _stubs(self, facts: Sequence[ErasureFact]) -> Sequence[Fact]:
+        """Return the facts that revoke the numbers of the erased devices, and the stubs that are missing."""
+        numbers: defaultdict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+        stubs: list[Fact] = []
+        for fact in facts:
+            for each in fact.erased.devices:
+                if each.partition not in self._owned:
+                    continue
+                found = self._devices.by_number(fact.erased.appkey, each.partition, each.number)
+                if found is None or is_erased(found):
+                    continue
+                revoked = numbers[fact.erased.appkey, each.partition]
+                revoked |= dict.fromkeys((each.number, *each.former_numbers), fact.meta.time_ms)
+                stubs.append(device_fact(erased(found, each.token_name, fact.meta.time_ms)))
+                if not is_name(found.token):  # a record of before records were sealed may be under its key
+                    stubs.append(Fact(DEVICES, each.partition, device_key(found.appkey, found.token), None))
+        self._wrote = bool(stubs)
+        return self._with_meta([*self._revocations(numbers), *stubs])
+
+    def _revocations(self, numbers: "defaultdict[tuple[str, int], dict[int, int]]") -> list[Fact]:
+        found: list[Fact] = []
+        for (appkey, partition), times in numbers.items():
+            revoked = self._devices.revoked(appkey, partition)
+            record = revoke_numbers(appkey, partition, times, revoked, max(times.values()))
+            if record is not None:
+                own = Fact(DEVICES, partition, appkey.encode(), DeviceFact(revocations=record))
+                found += [own, published_revocations(record)]
+        return found
+
+    def _with_meta(self, facts: Sequence[Fact]) -> Sequence[Fact]:
+        for fact in facts:
+            if fact.message is not None:
+                self._stamp.complete(fact.message.meta, self._clock.now_ms())
+        return facts
+
+
+def _destroy(sealer: Sealer, subjects: Iterable[bytes]) -> None:
+    for subject in subjects:
+        sealer.ring.puncture(subject)
