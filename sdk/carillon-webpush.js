@@ -8,6 +8,7 @@
  */
 (() => {
   const [MAX_SEEN, MAX_REPORTS, MAX_INBOX, MAX_ADDRESS] = [1000, 200, 100, 8192];
+  const [OPEN_URL, RICH_MEDIA, DOWNLOAD] = [2, 7, 8]; // the click actions that name a web page
   const TAG = "carillon-";
   const isWorker = typeof ServiceWorkerGlobalScope !== "undefined" && self instanceof ServiceWorkerGlobalScope;
 
@@ -232,10 +233,15 @@
     return text.replace(/^https?/i, (scheme) => scheme.toLowerCase());
   };
 
-  /** Opens what a click asks for: a URL, or the site itself, in a page that is open already if there is one. */
+  /** Returns the address of the web page that a click names; null if it names none. */
+  const pageOf = (/** @type {{action?: unknown, param?: any}} */ { action, param }) => {
+    if (action === RICH_MEDIA) return webAddress(param?.url ?? param);
+    return action === OPEN_URL || action === DOWNLOAD ? webAddress(param) : null;
+  };
+
+  /** Opens the web page that a click names, or else the site itself, in a page that is open already if there is one. */
   const open = async (/** @type {Push} */ push) => {
-    const { action, param } = push.click ?? {};
-    const address = action === 2 ? webAddress(param) : null;
+    const address = pageOf(push.click ?? {});
     if (address) return worker.clients.openWindow(address);
     const home = (await read("device"))?.home ?? worker.registration.scope;
     const pages = await worker.clients.matchAll({ type: "window", includeUncontrolled: true });

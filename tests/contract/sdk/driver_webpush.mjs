@@ -51,9 +51,10 @@ const commands = {
     const push = { type: "push", msgid, is_notif: 1, content: "text", click };
     if (event === "shown") await dispatch("push", { data: { json: () => push } });
     const notification = { data: { carillon: push }, close() {} };
+    opened = null;
     if (event === "clicked") await dispatch("notificationclick", { notification });
     if (event === "dismissed") await dispatch("notificationclose", { notification });
-    emit({ returned: click ? opened : null });
+    emit({ returned: opened });
   },
   close() {
     emit({ closed: true });

@@ -1,6 +1,6 @@
 """Acknowledgements and reports over HTTP, by the SDKs of browsers and of iPhones, to a scripted endpoint."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -41,16 +41,31 @@ async def registered(start: StartDevice, endpoint: ScriptedEndpoint) -> tuple[Dr
     return device, {"appkey": "1000000001", **identity}
 
 
-async def test_a_click_opens_web_pages_alone(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
+@pytest.fixture
+async def opened(endpoint: ScriptedEndpoint, tmp_path: Path) -> AsyncIterator[Callable[[Json | None], Awaitable[str]]]:
+    """Returns the address that the service worker opens at the click of a push; its site is "/"."""
     device = await DrivenDevice.start("webpush", endpoint.url, str(tmp_path / "state"), None, {})
+
+    async def opened(click: Json | None) -> str:
+        device.command(do="notification", event="clicked", msgid=1, click=click)
+        return str(await device.next("returned"))
+
+    yield opened
+    await device.kill()
+
+
+async def test_a_click_opens_web_pages_alone(opened: Callable[[Json | None], Awaitable[str]]) -> None:
     shared = vectors("web_addresses")
-    try:
-        for param, url in [*shared["opened"], *((param, "/") for param in shared["refused"])]:
-            click = {"action": 2, "param": param}
-            device.command(do="notification", event="clicked", msgid=1, click=click)
-            assert await device.next("returned") == url, param
-    finally:
-        await device.kill()
+    for param, url in [*shared["opened"], *((param, "/") for param in shared["refused"])]:
+        assert await opened({"action": 2, "param": param}) == url, param
+
+
+async def test_each_click_action_opens_in_a_browser_what_the_shared_vectors_say(
+    opened: Callable[[Json | None], Awaitable[str]],
+) -> None:
+    for vector in vectors("clicks"):
+        expected = {"browser": vector["worker"].get("url"), "site": "/"}[vector["worker"]["opens"]]
+        assert await opened(vector["click"]) == expected, vector["what"]
 
 
 def notification(device: DrivenDevice, event: str, msgid: int) -> None:

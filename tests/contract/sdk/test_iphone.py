@@ -60,8 +60,8 @@ def possession(request: ScriptedRequest) -> None:
     request.refuse(401, "unauthorized: this token is registered", reason="possession")
 
 
-async def registered(start: StartDevice, endpoint: ScriptedEndpoint) -> DrivenDevice:
-    device = await start()
+async def registered(start: StartDevice, endpoint: ScriptedEndpoint, **options: object) -> DrivenDevice:
+    device = await start(**options)
     welcome(await endpoint.next("hello"))
     await device.event("welcome")
     return device
@@ -206,8 +206,11 @@ async def test_a_hello_is_repeated_when_the_service_says_later(
     await device.event("welcome")
 
 
-async def test_delays_double_up_to_five_minutes(start: StartDevice, endpoint: ScriptedEndpoint) -> None:
-    device = await start()
+@pytest.mark.parametrize("vector", vectors("delays")["hello"], ids=lambda vector: str(vector["chance"]))
+async def test_delays_double_up_to_five_minutes(
+    start: StartDevice, endpoint: ScriptedEndpoint, vector: dict[str, Any]
+) -> None:
+    device = await start(chance=vector["chance"])
     waits = []
     for attempt in range(10):
         hello = await endpoint.next("hello")
@@ -221,7 +224,7 @@ async def test_delays_double_up_to_five_minutes(start: StartDevice, endpoint: Sc
             hello.drop()
         waits.append(await device.retry_ms())
         device.elapse(waits[-1])
-    assert waits == [1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000, 150_000, 150_000]
+    assert waits == vector["retry_ms"]
     welcome(await endpoint.next("hello"))
     await device.event("welcome")
 
@@ -333,11 +336,11 @@ async def test_a_request_whose_key_is_refused_is_repeated_under_another_key(
     assert endpoint.requests.empty()
 
 
-@pytest.mark.parametrize("vector", [each for each in vectors("delays")["proof"] if each["chance"] == 0.5], ids=str)
+@pytest.mark.parametrize("vector", vectors("delays")["proof"], ids=str)
 async def test_proofs_are_fetched_again_as_the_shared_vectors_say(
     start: StartDevice, endpoint: ScriptedEndpoint, vector: dict[str, Any]
 ) -> None:
-    device = await registered(start, endpoint)
+    device = await registered(start, endpoint, chance=vector["chance"])
     device.call("add_stags", ["user:7"], {"proof": ["one", "two", "three", "four"]})
     for delay_ms in (*vector["delays_ms"], None):
         (await endpoint.next("add_stags")).refuse(vector["code"], "proof: no")
@@ -434,6 +437,13 @@ async def test_reports_of_a_device_that_is_refused_are_told_once_it_is_back(
         reported = await endpoint.next("report")
         assert reported.frame["event"] == event
         reported.ok()
+
+
+async def test_a_push_is_read_from_apples_payload_as_the_shared_vectors_say(start: StartDevice) -> None:
+    device = await start(token=None)
+    for vector in vectors("apple_payloads"):
+        device.command(do="read", payload=vector["payload"])
+        assert await device.next("returned") == vector["push"], vector["what"]
 
 
 # With the real service, and as it is built.

@@ -104,6 +104,14 @@ async def test_the_list_of_seen_ids_is_the_same_in_each_sdk(
     assert [int(await device.shown()) for _ in numbers(vector["shown"])] == numbers(vector["shown"])
 
 
+async def test_a_click_reaches_the_app_as_it_was_sent(start_device: StartDevice, gateway: ScriptedGateway) -> None:
+    device, connection = await connected(start_device, gateway)
+    for number, vector in enumerate(vectors("clicks"), start=1):
+        click = {} if vector["click"] is None else {"click": vector["click"]}
+        connection.send(push(number, vector["what"], **click))
+        assert await device.next("push") == push(number, vector["what"], **click)
+
+
 async def test_acknowledged_message_ids_are_saved(
     start_device: StartDevice, gateway: ScriptedGateway, tmp_path: Path
 ) -> None:

@@ -90,6 +90,11 @@ final class Driver {
             case "notification":
                 let payload = command["payload"] as? [AnyHashable: Any] ?? userInfo(["msgid": command["msgid"] ?? 0])
                 notification(command["event"] as? String ?? "", payload)
+            case "read":
+                let push = CarillonPush(command["payload"] as? [AnyHashable: Any] ?? [:])
+                emit("returned", [
+                    "msgid": push.msgid ?? NSNull(), "content": push.content ?? NSNull(), "extra": push.extra ?? NSNull(),
+                ] as [String: Any])
             case "code": notification("code", userInfo(["code": command["code"] ?? ""]))
             case "call": call(command["method"] as? String ?? "", command["arguments"] as? [Any] ?? [])
             case "close":
@@ -110,10 +115,11 @@ final class Driver {
         let store = FileStore(state)
         let folder = URL(fileURLWithPath: state + ".reports")
         let callbacks = DispatchQueue(label: "driver")
+        let chance = command["chance"] as? Double ?? 0.5
         let isSandbox = command["sandbox"] as? Bool ?? false
         device = CarillonDevice(
             config, store: store, folder: folder, environment: isSandbox ? .sandbox : .production,
-            schedule: timers.schedule, callbacks: callbacks, random: { 0.5 }, onEvent: { self.emit("event", frame($0)) })
+            schedule: timers.schedule, callbacks: callbacks, random: { chance }, onEvent: { self.emit("event", frame($0)) })
         reports = CarillonReports(config, store: store, folder: folder, schedule: timers.schedule)
         if let token = command["token"] as? String { setToken(token) }
     }
