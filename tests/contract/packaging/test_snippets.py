@@ -39,6 +39,8 @@ ELSEWHERE = {
     ("docs/app-servers.md", "{"): "tests/contract/clients/test_bodies.py",
     ("docs/app-servers.md", ""): "tests/contract/clients/test_clients.py",
     ("docs/devices.md", ""): "tests/contract/sdk/test_docs.py",
+    ("docs/python-sdk.md", ""): "tests/contract/sdk/test_sdk_pages.py",
+    ("docs/javascript-sdk.md", ""): "tests/contract/sdk/test_sdk_pages.py",
     ("docs/android-sdk.md", ""): "tests/contract/sdk/test_android.py",
     ("docs/kotlin-sdk.md", ""): "tests/contract/sdk/test_kotlin.py",
     ("docs/okhttp.md", ""): "tests/contract/sdk/test_kotlin_additions.py",
