@@ -53,7 +53,9 @@ lock: $(TOOLS)/installed
 sdk: install
 	mkdir -p dist
 	cd sdk && ../$(BIN)/python -m hatchling build -d ../dist
-	cd sdk && npm pack --silent --pack-destination ../dist
+	@command -v npm >/dev/null || { echo "sdk: the packages for npm are left out, because npm is not installed" >&2; exit 0; }; \
+	set -ex; \
+	(cd sdk && npm pack --silent --pack-destination ../dist); \
 	$(BIN)/python -m setup.react_native_package dist
 	$(BIN)/python -m setup.swift_toolchain --package dist
 	@command -v mvn >/dev/null || { echo "sdk: jar, AAR and APK are left out, because Maven is not installed" >&2; exit 0; }; \

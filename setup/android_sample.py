@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from setup.doctor import installed, package
+from setup.doctor import installed, manager, package
 from setup.test_programs import install_packages
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -123,10 +123,16 @@ def _lacking() -> list[str]:
     return [name for name in _PROGRAMS if installed(name) is None]
 
 
+def _fix() -> str:
+    if manager() == "apt-get":
+        return f"apt-get install {' '.join(package(name) for name in _lacking())}"
+    return "put build-tools/VERSION of an Android SDK on the PATH"
+
+
 def main(arguments: Sequence[str]) -> int:
     (apk,) = arguments
     if why := impossible():
-        print(f"The sample app for Android is left out, because {why}.", file=sys.stderr)
+        print(f"The sample app for Android is left out, because {why}. To build it: {_fix()}", file=sys.stderr)
         return 0
     try:
         build(MODULE, Path(apk))

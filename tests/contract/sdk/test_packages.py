@@ -55,6 +55,26 @@ def tarball(tmp_path: Path) -> Path:
     return built
 
 
+def test_make_leaves_out_what_it_has_no_program_for(tmp_path: Path) -> None:
+    (tmp_path / "sdk").mkdir()
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "python").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\n')
+    (programs / "python").chmod(0o755)
+    for name in ("mkdir", "sed"):
+        (programs / name).symlink_to(needed(name))
+    command = [needed("make"), "-s", "-f", str(ROOT / "Makefile"), "sdk", "PYTHON=python", "BIN=bin"]
+    done = subprocess.run(command, cwd=tmp_path, env={"PATH": str(programs)}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.splitlines()) == (
+        0,
+        [
+            "sdk: the packages for npm are left out, because npm is not installed",
+            "sdk: jar, AAR and APK are left out, because Maven is not installed",
+        ],
+    )
+    assert "-m hatchling build -d ../dist" in (tmp_path / "called").read_text()
+
+
 async def test_the_wheel_is_small_and_runs_as_its_readme_says(
     wheel: Path, real_gateway: RunningGateway, tmp_path: Path
 ) -> None:
