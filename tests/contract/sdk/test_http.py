@@ -1,7 +1,10 @@
 """Acknowledgements and reports over HTTP, by the SDKs of browsers and of iPhones, to a scripted endpoint."""
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,7 @@ from testkit.swift_sdk import MARKS
 from tests.contract.sdk.driven_device import DrivenDevice, Json, StartDevice, vectors
 
 TOKEN = "ab" * 32
+CLICKS = 1000
 
 
 @pytest.fixture(params=["webpush", pytest.param("swift", marks=MARKS)])
@@ -66,6 +70,36 @@ async def test_each_click_action_opens_in_a_browser_what_the_shared_vectors_say(
     for vector in vectors("clicks"):
         expected = {"browser": vector["worker"].get("url"), "site": "/"}[vector["worker"]["opens"]]
         assert await opened(vector["click"]) == expected, vector["what"]
+
+
+SCHEMES = ("https://", "http:", "HTTPS://", "//", "\\", "javascript:", "data:", "intent:", "blob:", "file:///")
+OTHERS = ("example.org", "@", ":", "/", "?", "#", "%0A", "%", "\n", "\t", "\0", "\ud800", "\u3002", " ", "[::1]")
+
+
+def random_value(random: Random, depth: int = 0) -> Any:
+    """Return a value of JSON; its texts are made of parts of addresses."""
+    match random.randrange(8 if depth < 3 else 6):
+        case 0:
+            return random.choice([None, True, 0, 2, 2.5, -1, 1e300])
+        case 6:
+            return [random_value(random, depth + 1) for _ in range(random.randrange(3))]
+        case 7:
+            names = random.sample(["action", "param", "url", "toString", "__proto__"], 3)
+            return {name: random_value(random, depth + 1) for name in names}
+        case _:
+            return "".join(random.choices([*SCHEMES, *OTHERS], k=random.randint(1, 6)))
+
+
+async def test_no_click_opens_more_than_a_web_page_or_the_site(opened: Callable[[Any], Awaitable[str]]) -> None:
+    random = Random(1)
+    pages = 0
+    for _ in range(CLICKS):
+        click = {"action": random.choice([2, 2, 7, 8, 3, "2", None]), "param": random_value(random)}
+        clicked = click if random.random() < 0.9 else random_value(random)
+        url = await opened(clicked)
+        pages += url != "/"
+        assert url == "/" or re.match(r"https?://[^/?#]", url), (clicked, url)
+    assert 0 < pages < CLICKS
 
 
 def notification(device: DrivenDevice, event: str, msgid: int) -> None:
