@@ -129,7 +129,11 @@ public class PageActivity : Activity() {
         super.onCreate(savedInstanceState)
         if (page == null) return finish()
         val article = (page as? InformationFlow)?.articles?.getOrNull(intent.getIntExtra(ARTICLE, -1))
-        setContentView(if (article != null) detail(article, page) else Carillon.handler?.view(this, page) ?: view(page))
+        val appsOwn = if (article == null) Carillon.handler?.view(this, page) else null
+        val view = appsOwn ?: (if (article != null) detail(article, page) else view(page)).apply {
+            fitsSystemWindows = true // from Android 15 on windows reach below the system's bars
+        }
+        setContentView(view)
         val seconds = (page as? LandingPage)?.seconds ?: return
         handler.postDelayed({ finish() }, seconds * 1000L)
     }
@@ -153,7 +157,7 @@ public class PageActivity : Activity() {
         is InformationFlow -> column(
             text(page.title, HEADLINE_SP), *page.articles.mapIndexed { index, each -> entry(index, each, page) }.toTypedArray(),
         )
-        is RichMediaPage -> webView(page.url).also { web = it }
+        is RichMediaPage -> FrameLayout(this).apply { addView(webView(page.url).also { web = it }) } // which itself has no padding
     }
 
     private fun entry(index: Int, article: Article, page: InformationFlow): View {

@@ -104,6 +104,15 @@ class PagesTest {
     }
 
     @Test
+    fun `the system's bars cover no page`() {
+        val picture = """{"picture-addr": "${picture(200)}"}"""
+        val articles = """{"flow-mode": 1, "information": [{"title": "One", "text-detail": "long"}]}"""
+        for ((action, param) in listOf(4 to picture, 5 to picture, 6 to articles, 7 to """{"url": "https://example.org/rich"}""")) {
+            assertTrue("$action", show(action, param).get().findViewById<ViewGroup>(android.R.id.content).getChildAt(0).fitsSystemWindows)
+        }
+    }
+
+    @Test
     fun `the app's own view takes the place of the SDK's`() {
         var seen: Page? = null
         Carillon.handler = object : PushHandler by app {
