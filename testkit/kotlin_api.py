@@ -7,9 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 
-from testkit.kotlin_sdk import SOURCES, BuiltModule, kotlin_sdk, okhttp_sdk
+from testkit.kotlin_sdk import SOURCES, BuiltModule, android_sdk, coroutines_sdk, kotlin_sdk, okhttp_sdk
 
-BUILT: Mapping[str, Callable[[], BuiltModule]] = {"device": kotlin_sdk, "device-okhttp": okhttp_sdk}
+BUILT: Mapping[str, Callable[[], BuiltModule]] = {
+    "device": kotlin_sdk,
+    "device-okhttp": okhttp_sdk,
+    "android": android_sdk,
+    "android-ktx": coroutines_sdk,
+}
 """By module, what builds it."""
 
 _BOUND_S = 120

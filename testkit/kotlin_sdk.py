@@ -17,6 +17,7 @@ from testkit.programs import needed
 from testkit.repository import ROOT
 
 SOURCES = ROOT / "sdk/jvm"
+VECTORS = ROOT / "sdk/conformance/vectors"
 PAGES = (ROOT / "docs/kotlin-sdk.md", ROOT / "sdk/README.md")
 OKHTTP_PAGE = ROOT / "docs/okhttp.md"
 ANDROID_PAGE = ROOT / "docs/android-sdk.md"
@@ -24,6 +25,9 @@ COROUTINES_PAGE = ROOT / "docs/coroutines.md"
 _CACHE = ROOT / ".cache/kotlin-sdk"
 _ANDROIDS = ROOT / ".cache/androids"
 """Robolectric's Androids, 600 MB, which all builds share."""
+LEVELS = ("24", "26", "34", "35")
+"""The API levels of these: Android 7, 8, 14 and 15."""
+
 _BOUND_S = 1000
 _FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 """For programs that run for a second: they start faster."""
@@ -89,10 +93,11 @@ def sample_app() -> BuiltModule:
     return BuiltModule(android_sdk().folder.with_name("sample"))
 
 
-def run_on_android(sdk: BuiltModule, main: str, *options: str) -> list[str]:
-    """Return the command that runs a class of JUnit on an Android of Robolectric, in the module's folder."""
-    robolectric = ("-Drobolectric.offline=true", f"-Drobolectric.dependency.dir={_ANDROIDS}")
-    return sdk.command(f"org.junit.runner.JUnitCore {main}", *robolectric, *_OPENED, *options)
+def run_on_android(sdk: BuiltModule, main: str, level: str, *options: str) -> list[str]:
+    """Return the command that runs a class of JUnit on the Android of an API level, in the module's folder."""
+    robolectric = {"offline": "true", "dependency.dir": _ANDROIDS, "enabledSdks": level}
+    properties = [f"-Drobolectric.{name}={value}" for name, value in robolectric.items()]
+    return sdk.command(f"org.junit.runner.JUnitCore {main}", *properties, *_OPENED, *options)
 
 
 def _built(module: str, pages: Mapping[str, Sequence[Path]], options: Sequence[str]) -> Path:
@@ -120,15 +125,16 @@ def snippet_main(page: Path, number: int) -> str:
 
 
 def _digest(module: str, pages: Iterable[Path]) -> str:
-    """Return what changes with every file that is built from, and with this one."""
+    """Return what changes with every file that is built from, and with this one; `api.txt` is written from a build."""
     others = {"android", "android-ktx", "sample"} if module == "device" else {"device-okhttp"}
     files = [
         path
         for path in sorted(SOURCES.rglob("*"))
-        if path.is_file() and "target" not in path.parts and path.relative_to(SOURCES).parts[0] not in others
+        if path.is_file() and path.name != "api.txt" and "target" not in path.parts
+        if path.relative_to(SOURCES).parts[0] not in others
     ]
     digest = hashlib.sha256(module.encode())
-    for path in [*files, *pages, Path(__file__)]:
+    for path in [*files, *pages, *sorted(VECTORS.iterdir()), Path(__file__)]:
         digest.update(f"{path.relative_to(ROOT)}\n".encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
@@ -139,6 +145,7 @@ def _build(made: Path, pages: tuple[tuple[str, Path], ...], options: tuple[str, 
     with tempfile.TemporaryDirectory(dir=_CACHE) as scratch:
         source = Path(scratch, "jvm")
         shutil.copytree(SOURCES, source, ignore=shutil.ignore_patterns("target"))
+        shutil.copytree(VECTORS, source.with_name("conformance") / VECTORS.name)
         for module, page in pages:
             for number, text in enumerate(snippets(page)):
                 _write_snippet(source / module / "src/test/kotlin/docs" / _package(page), number, text)

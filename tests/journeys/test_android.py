@@ -7,7 +7,7 @@ import pytest
 
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
-from testkit.kotlin_sdk import android_sdk, run_on_android
+from testkit.kotlin_sdk import LEVELS, android_sdk, run_on_android
 from tests.journeys.test_push import audited, message
 
 BOUND_S = 120
@@ -16,12 +16,13 @@ BOUND_S = 120
 
 @pytest.mark.long
 @pytest.mark.parametrize("carillon", ["embedded"], indirect=True)
+@pytest.mark.parametrize("level", LEVELS)
 async def test_a_push_is_shown_and_clicked_on_an_android(
-    carillon: Installation, app: AppCredentials, server: AppServer
+    carillon: Installation, app: AppCredentials, server: AppServer, level: str
 ) -> None:
     sdk = await asyncio.to_thread(android_sdk)
     options = (f"-Durl={carillon.gateway_url}", f"-Dappkey={app.appkey}")
-    command = run_on_android(sdk, "dev.carillon.android.GatewayRun", *options)
+    command = run_on_android(sdk, "dev.carillon.android.GatewayRun", level, *options)
     phone = await asyncio.create_subprocess_exec(*command, cwd=sdk.folder, stdin=PIPE, stdout=PIPE)
     assert phone.stdin is not None
     assert phone.stdout is not None

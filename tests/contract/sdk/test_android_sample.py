@@ -86,7 +86,9 @@ def test_it_has_the_sdks_permissions_alone_and_no_backup_of_its_settings() -> No
     assert application.get(f"{_ANDROID}allowBackup") == "false"
 
 
-def test_it_says_why_the_app_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_says_why_the_app_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert android_sample.impossible() == "aapt2 is not installed, and this machine has no apt-get to install it"
     for name in ("apt-get", "zipalign", "apksigner"):
@@ -94,6 +96,12 @@ def test_it_says_why_the_app_is_left_out(tmp_path: Path, monkeypatch: pytest.Mon
         (tmp_path / name).chmod(0o755)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert android_sample.impossible() == "aapt2 is not installed, and only root may install it"
+    (tmp_path / "apksigner").unlink()
+    assert android_sample.main([str(tmp_path / "sample.apk")]) == 0
+    assert capsys.readouterr().err.endswith("only root may install it. To build it: apt-get install aapt apksigner\n")
+    (tmp_path / "apt-get").rename(tmp_path / "brew")
+    assert android_sample.main([str(tmp_path / "sample.apk")]) == 0
+    assert capsys.readouterr().err.endswith("To build it: put build-tools/VERSION of an Android SDK on the PATH\n")
 
 
 def test_root_installs_the_missing_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,11 @@ import pytest
 
 from testkit.kotlin_api import BUILT, public_api
 from testkit.kotlin_sdk import SOURCES
+from tests.contract.sdk.test_android import BUILT_IN_TIME
 
 
 @pytest.mark.long
+@BUILT_IN_TIME
 @pytest.mark.parametrize("module", BUILT)
 def test_the_public_api_is_the_one_that_was_agreed_on(module: str) -> None:
     agreed = (SOURCES / module / "api.txt").read_text()

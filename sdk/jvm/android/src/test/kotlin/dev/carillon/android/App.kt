@@ -84,6 +84,9 @@ internal class FakeGateway : Connector {
     }
 }
 
+/** What names the process where no test replaces it. */
+private val ownProcessName = Carillon.processName
+
 /** An app with the SDK in a fresh process; it is stopped after the test. */
 internal class App : ExternalResource(), PushHandler {
     val gateway = FakeGateway()
@@ -93,6 +96,7 @@ internal class App : ExternalResource(), PushHandler {
     val badges = ArrayList<Int>()
     var opensClicks = false
     var showsItself = false
+    val nameOfProcess = ownProcessName
     val context: Application get() = RuntimeEnvironment.getApplication()
     val notifications: NotificationManager get() = context.getSystemService(NotificationManager::class.java)
 

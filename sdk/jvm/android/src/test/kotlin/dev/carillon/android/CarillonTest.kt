@@ -12,6 +12,7 @@ import android.os.Build
 import android.os.SystemClock
 import dev.carillon.device.Connector
 import dev.carillon.device.DeviceConfig
+import java.io.File
 import java.time.Duration
 import org.json.JSONArray
 import org.junit.Assert.assertEquals
@@ -92,6 +93,23 @@ class CarillonTest {
         assertEquals(setOf("carillon.json"), files)
         app.stop()
         assertEquals(listOf("t", "k"), app.start().hello.run { listOf(getString("token"), getString("key")) })
+    }
+
+    @Test
+    fun `nothing of the SDK lies where a backup takes it from`() {
+        app.start().receive(push(1, """, "badge": 3"""))
+        app.awaitShown(1)
+        app.stop()
+        Carillon.report(app.context, "clicked", 1)
+        assertEquals(setOf("carillon.json", "carillon-badge", "carillon-reports"), files)
+        val backedUp = File(app.context.applicationInfo.dataDir).walk().filter { it.isFile && !it.startsWith(app.context.noBackupFilesDir) }
+        assertEquals(emptyList<File>(), backedUp.toList())
+    }
+
+    @Test
+    fun `the name of a process comes from Android, and from Linux before Android 9`() {
+        val isAsked = Build.VERSION.SDK_INT >= 28
+        assertEquals(if (isAsked) app.context.packageName else "java", app.nameOfProcess(app.context).substringAfterLast('/'))
     }
 
     @Test

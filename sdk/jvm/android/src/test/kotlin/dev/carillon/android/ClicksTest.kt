@@ -4,7 +4,9 @@ import android.content.ComponentName
 import android.content.Intent
 import android.net.Uri
 import dev.carillon.device.Push
+import java.io.File
 import kotlin.random.Random
+import org.json.JSONObject
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertFalse
 import org.junit.Assert.assertNotNull
@@ -60,6 +62,20 @@ class ClicksTest {
         for (each in clicks) assertLaunches(clicked(each))
         val addresses = listOf("javascript:alert(1)", "file:///etc/hosts", "content://x/y", "intent://x#Intent;end", "tel:112", "https:", "https://", "//example.org", "x".repeat(9000))
         for (address in addresses) assertLaunches(clicked(click(2, "\"$address\"")))
+    }
+
+    @Test
+    fun `the web addresses of the shared vectors are opened, and no other value`() {
+        val shared = JSONObject(File(System.getProperty("vectors"), "web_addresses.json").readText())
+        val (opened, refused) = listOf(shared.getJSONArray("opened"), shared.getJSONArray("refused"))
+        for (index in 0 until opened.length()) {
+            val (text, address) = opened.getJSONArray(index).run { getString(0) to getString(1) }
+            assertEquals(text, address, clicked(click(2, JSONObject.quote(text)))?.dataString)
+        }
+        for (index in 0 until refused.length()) {
+            val value = refused.get(index)
+            assertLaunches(clicked(click(2, if (value is String) JSONObject.quote(value) else "$value")))
+        }
     }
 
     @Test

@@ -8,14 +8,12 @@ import org.junit.runner.RunWith
 import org.robolectric.Robolectric
 import org.robolectric.RobolectricTestRunner
 import org.robolectric.Shadows.shadowOf
-import org.robolectric.annotation.Config
 
 /**
- * An app on a gateway that runs, which another program starts with the properties `url` and `appkey`: it says its token,
- * shows a notification, and clicks on it.
+ * An app on a gateway that runs, which another program starts with the properties `url` and `appkey`, on the Android that
+ * `robolectric.enabledSdks` names: it says its token, shows a notification, and clicks on it.
  */
 @RunWith(RobolectricTestRunner::class)
-@Config(sdk = [34])
 class GatewayRun {
     @get:Rule
     internal val app = App()
