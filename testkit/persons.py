@@ -1,11 +1,28 @@
-"""Keys of persons for tests."""
+"""Keys of persons for tests, and the erasure of one."""
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from protos.registry.v1.devices_pb2 import Device
+from protos.registry.v1.erasures_pb2 import ErasureFact
+from protos.runtime.v1.log_pb2 import Meta
 from services.domain.person_keys import KeyFiles, KeyRing
+from services.domain.sealing import Sealer
+from services.domain.topics import ERASURES
+from services.log.port import NewRecord
+from services.registry.erasures import person_erased
 
 
 def key_ring(directory: Path) -> KeyRing:
     """Return the keys in a directory, which are made if there are none."""
     directory.parent.mkdir(exist_ok=True)
     return KeyRing(KeyFiles(directory) if directory.exists() else KeyFiles.create(directory))
+
+
+def erasure(
+    sealer: Sealer, appkey: str, devices: Sequence[Device], aliases: Collection[str] = (), *, time_ms: int
+) -> NewRecord:
+    """Return the record of an erasure, as the registry appends it."""
+    erased = person_erased(sealer, appkey, devices, aliases)
+    fact = ErasureFact(meta=Meta(event_id=bytes(16), time_ms=time_ms, writer="registry"), erased=erased)
+    return NewRecord(ERASURES.name, 0, erased.erasure_id.encode(), fact.SerializeToString())

@@ -1,14 +1,16 @@
 """The projection of accounts: users, teams, tokens and drafts in SQLite, folded from facts that the role wrote."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from protos.registry.v1.erasures_pb2 import ErasureFact
 from services.accounts.settings import ROLE_NAME, AccountsSettings
 from services.accounts.state import apply
 from services.accounts.store import DDL, AccountTable
-from services.domain.topics import ACCOUNTS, DRAFTS, LOG_INS
+from services.domain.sealed_log import FORGOTTEN_LATE_MS, sealer_of
+from services.domain.topics import ACCOUNTS, DRAFTS, ERASURES_PARTITION, LOG_INS
 from services.log.identity import check_log_identity
 from services.log.port import Log, Partition, Record
 from services.process.clock import Clock
@@ -25,11 +27,27 @@ OWN = tuple(Partition(topic.name, 0) for topic in (ACCOUNTS, LOG_INS, DRAFTS))
 class AccountRules:
     """The follower's rules for accounts. There are no commands: calls are decided at once, by `FactWriter`."""
 
-    def __init__(self, accounts: AccountTable) -> None:
+    def __init__(self, accounts: AccountTable, log: Log, on_forgotten: Callable[[], None]) -> None:
         self._accounts = accounts
+        self._log = log
+        self._on_forgotten = on_forgotten
 
     def apply(self, record: Record, message: Any) -> None:
-        apply(self._accounts, message)
+        if isinstance(message, ErasureFact):
+            self._forget(message)
+        else:
+            apply(self._accounts, message)
+
+    def _forget(self, fact: ErasureFact) -> None:
+        """Take out of drafts and test devices what is about an erased person."""
+        if (sealer := sealer_of(self._log)) is None:
+            return
+        until_ms = fact.meta.time_ms + FORGOTTEN_LATE_MS
+        self._accounts.forget_in_drafts(
+            until_ms, lambda submitted: sealer.without(DRAFTS.name, 0, submitted, fact.erased)
+        )
+        self._accounts.forget_in_teams(lambda changed: sealer.without(ACCOUNTS.name, 0, changed, fact.erased))
+        self._on_forgotten()
 
     def decide(self, record: Record, message: Any) -> Sequence[Fact]:
         return ()
@@ -51,10 +69,10 @@ class AccountsProjection:
         self.follower = Follower(
             ROLE_NAME,
             log,
-            AccountRules(self.accounts),
+            AccountRules(self.accounts, log, self._store.purge_at_commit),
             self._store,
             DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME),
-            applies=(),
+            applies=[ERASURES_PARTITION],
             own=OWN,
             fencing=Fencing(ROLE_NAME, log.topics, Epochs(self._store.epochs(), self._store.set_epoch), clock),
         )

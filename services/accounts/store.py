@@ -1,9 +1,19 @@
 """The tables of users, teams, one-time links and API tokens in SQLite; `drafts/` has the tables of drafts."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from protos.accounts.v1.accounts_pb2 import AppGiven, LinkCreated, PendingChange, Subject, Team, Token, User
+from protos.accounts.v1.accounts_pb2 import (
+    AccountFact,
+    AppGiven,
+    LinkCreated,
+    PendingChange,
+    Subject,
+    Team,
+    TeamChanged,
+    Token,
+    User,
+)
 from services.accounts.drafts.store import ADMITTED_DDL, DRAFTS_DDL, AdmittedTable, DraftTable
 from services.accounts.state import LogInState
 
@@ -69,6 +79,15 @@ class AccountTable(DraftTable, AdmittedTable):
             " version = excluded.version, team = excluded.team WHERE excluded.version > teams.version",
             (team.team_id, key_of(team.name), team.version, _bytes(team)),
         )
+
+    def forget_in_teams(self, left: Callable[[AccountFact], AccountFact | None]) -> None:
+        """Replace each team by what `left` returns for a fact with it; None: it stays as it is."""
+        for team in self.teams():
+            changed = left(AccountFact(team=TeamChanged(team=team))) if team.test_devices else None
+            if changed is not None:
+                self._rows.execute(
+                    "UPDATE teams SET team = ? WHERE team_id = ?", (_bytes(changed.team.team), team.team_id)
+                )
 
     def give_app(self, given: AppGiven) -> None:
         self._rows.execute(

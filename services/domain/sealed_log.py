@@ -102,3 +102,13 @@ def sealed_log_of(log: Log) -> SealedLog | None:
             return log
         log = log._log
     return None
+
+
+def sealer_of(log: Log) -> Sealer | None:
+    """Return what the log opens sealed records with; None: it does not."""
+    sealed = sealed_log_of(log)
+    return sealed.sealer if sealed else None
+
+
+FORGOTTEN_LATE_MS = 5_000
+"""How much later than an erasure a record may be that still names the erased person: the writer did not know of it."""

@@ -25,6 +25,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from protos.push.v1.push_pb2 import SendPush
+from protos.registry.v1.erasures_pb2 import PersonErased
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.person_keys import SUBJECT, KeyRing, PuncturedError
 from services.domain.stored_values import Sort, sort_of
@@ -40,6 +41,7 @@ from services.domain.topics import (
     TASKS,
     TOPICS,
 )
+from services.log.decoding import SEALED_MARK, merge
 from services.log.port import OpenedPart, Path
 
 FEW_DEVICES = 16
@@ -157,6 +159,40 @@ class _Subjects:
         return [self.of_value(kind, appkey, value) for value in values] if len(values) <= FEW_DEVICES else []
 
 
+class _SubjectsBefore(_Subjects):
+    """The subjects as they were before an erasure: all that were erased are _ERASED."""
+
+    def __init__(self, ring: KeyRing, erased: PersonErased) -> None:
+        super().__init__(ring)
+        self._erased = erased.appkey
+        self._names = {("token", device.token_name) for device in erased.devices}
+        self._names |= {("alias", name) for name in erased.alias_names}
+        self._numbers = {
+            (device.partition, number)
+            for device in erased.devices
+            for number in (device.number, *device.former_numbers)
+        }
+
+    def of_name(self, kind: str, appkey: str, name: str) -> bytes:
+        if appkey == self._erased and (kind, name) in self._names:
+            return _ERASED
+        return self._ring.subject(kind, appkey, name)
+
+    def of_number(self, appkey: str, partition: int, number: int) -> bytes:
+        if appkey == self._erased and (partition, number) in self._numbers:
+            return _ERASED
+        return super().of_number(appkey, partition, number)
+
+
+_ERASED = b""
+
+
+def ended_by_erasure(send: SendPush) -> bool:
+    """Return whether the contents of a push went with a person whom it lists by token or alias."""
+    listed = [*send.audience.tokens.tokens, *send.audience.aliases.aliases]
+    return len(listed) <= FEW_DEVICES and any(is_name(value) for value in listed)
+
+
 def is_name(value: str) -> bool:
     """Return whether a token or an alias is a name already, which stands for another value."""
     return value.startswith("~") and _NAME.fullmatch(value) is not None
@@ -199,6 +235,15 @@ class Sealer:
         splitting.split(envelope, _plan_of(topic), owner, _Place((), type(envelope)))
         parts = list(splitting.sealed(topic.encode()))
         return b"".join([MARK, *parts]) if parts else None
+
+    def without(self, topic: str, partition: int, envelope: Any, erased: PersonErased) -> Any | None:
+        """Return the envelope as it opens where it was sealed before the erasure; None: it does not change."""
+        left = type(envelope)()
+        left.CopyFrom(envelope)
+        subjects = _SubjectsBefore(self._ring, erased)
+        splitting = _Splitting(self._ring, subjects, envelope.meta.time_ms)
+        splitting.split(left, _plan_of(topic), _OWNERS[topic](subjects, left, partition), _Place((), type(left)))
+        return left if splitting.merge_into(left, _ERASED) else None
 
     def opened(self, topic: str, sealed: bytes) -> tuple[OpenedPart, ...]:
         """Return the parts of a sealed value that the keys at hand open; none of a damaged one."""
@@ -294,6 +339,14 @@ class _Splitting:
         else:
             setattr(target, name, value)
 
+    def merge_into(self, message: Any, erased: bytes) -> bool:
+        """Put back what was taken out, but for what is about this subject; return whether there was anything."""
+        for subjects, by_path in self._found.items():
+            if erased not in subjects:
+                for path, value in by_path.items():
+                    merge(message, path, value if isinstance(value, bytes) else value.SerializeToString())
+        return any(erased in subjects for subjects in self._found)
+
     def sealed(self, topic: bytes) -> Iterator[bytes]:
         """Yield each part. What is about a person whose key is destroyed is left out: nobody may read it any more."""
         for subjects, by_path in self._found.items():
@@ -358,8 +411,7 @@ def _plan_of(topic: str) -> Mapping[int, _Field]:
 
 # The form in which it is stored.
 
-MARK = b"\xf5sealed1"
-"""The first bytes of each sealed value. UTF-8 texts have none of them."""
+MARK = SEALED_MARK
 
 _NONCE = 12
 _LENGTH = struct.Struct("<I")

@@ -5,14 +5,17 @@ from typing import Any
 from services.log.port import Path, Record
 from services.log.topics import Topics
 
+SEALED_MARK = b"\xf5sealed1"
+"""The first bytes of each sealed value. UTF-8 texts have none of them."""
+
 
 def decode(topics: Topics, record: Record) -> Any:
     """Return the record's envelope. DecodeError: the value is not a message of the topic's type."""
     message: Any = topics[record.topic].envelope()
     message.ParseFromString(record.value)
     for path, content in record.opened:
-        _merge(message, path, content)
-    if record.opened:
+        merge(message, path, content)
+    if record.opened or message.meta.sealed.startswith(SEALED_MARK):
         message.meta.ClearField("sealed")
     return message
 
@@ -26,7 +29,7 @@ def key_in_clear(topics: Topics, record: Record, message: Any) -> bytes:
     return (key_of(message) if key_of else None) or record.key
 
 
-def _merge(message: Any, path: Path, content: bytes) -> None:
+def merge(message: Any, path: Path, content: bytes) -> None:
     """Merge what was sealed of a part of a message into it."""
     for number, index in path:
         field = message.DESCRIPTOR.fields_by_number[number]

@@ -49,6 +49,7 @@ class SqliteStore:
     def __init__(self, path: Path, ddl: str) -> None:
         """Open the file, or make it. UnavailableError: it cannot be written."""
         self.path = path
+        self._purges = False
         try:
             self._make(path, ddl)
         except sqlite3.OperationalError as error:
@@ -115,6 +116,9 @@ class SqliteStore:
                     [(*partition, *mark) for partition, mark in marks.items()],
                 )
             self.rows.execute("COMMIT")
+            if self._purges:
+                self._purges = False
+                self.rows.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.OperationalError as error:
             self.rollback()
             raise UnavailableError(f"the state {self.path} cannot be written: {error}") from error
@@ -128,6 +132,10 @@ class SqliteStore:
         connection = _open(self.path)
         connection.execute("PRAGMA query_only = ON")
         return connection
+
+    def purge_at_commit(self) -> None:
+        """Do what `purge` does behind the next commit."""
+        self._purges = True
 
     def purge(self) -> None:
         """Take what deleted rows have held out of the write-ahead log; blocks for 10 s at most, in any thread.

@@ -10,7 +10,8 @@ from protos.scheduling.v1.scheduling_pb2 import TaskFact
 from services.domain.accounts import names_account
 from services.domain.command_writer import Command, CommandWriter, push_command
 from services.domain.push_capacity import PushCapacity
-from services.domain.recorded_reasons import AttemptsFailed
+from services.domain.recorded_reasons import AttemptsFailed, FixedReason
+from services.domain.sealing import ended_by_erasure
 from services.domain.token_resolver import TokenAndAliasResolver
 from services.domain.topics import TASKS
 from services.errors import (
@@ -193,6 +194,9 @@ class AppTaskSender:
             if draft_id := await self._approvals.draft_of(task):
                 logger.info("a timed task waits for an approval as a draft", task=task.task_key, draft=draft_id)
                 return decide.held_as_draft(task.task_key, draft_id, self._clock.now_ms())
+            pushes = task.scheduled.scheduled.pushes
+            if pushes and all(map(ended_by_erasure, pushes)):
+                return self._failed(task, FixedReason.ERASED)
             for push in task.scheduled.scheduled.pushes:
                 await self._capacity.take(push.appkey, push.ByteSize())
             commands = await self._commands(task)
@@ -227,7 +231,8 @@ class AppTaskSender:
 
     async def _commands(self, task: StoredTask) -> list[Command]:
         try:
-            return [await self._push_command(task, push) for push in task.scheduled.scheduled.pushes]
+            pushes = [push for push in task.scheduled.scheduled.pushes if not ended_by_erasure(push)]
+            return [await self._push_command(task, push) for push in pushes]
         except CarillonError:
             raise
         except Exception as error:

@@ -1,11 +1,13 @@
 """Scheduling's projection: timed tasks in SQLite, folded from `tasks`; the follower decides `task-commands`."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from services.domain.topics import TASK_COMMANDS, TASKS
+from protos.registry.v1.erasures_pb2 import ErasureFact
+from services.domain.sealed_log import FORGOTTEN_LATE_MS, sealer_of
+from services.domain.topics import ERASURES_PARTITION, TASK_COMMANDS, TASKS
 from services.log.identity import check_log_identity
 from services.log.port import Log, Partition, Record
 from services.log.topics import owned
@@ -26,11 +28,28 @@ from services.scheduling.store import DDL, TaskLists, TaskTable
 class TaskRules:
     """The follower's rules for tasks. The facts of a task lie in the same partition number as its commands."""
 
-    def __init__(self, tasks: TaskTable) -> None:
+    def __init__(self, tasks: TaskTable, log: Log, on_forgotten: Callable[[], None]) -> None:
         self._tasks = tasks
+        self._log = log
+        self._on_forgotten = on_forgotten
 
     def apply(self, record: Record, message: Any) -> None:
-        apply(self._tasks, record.partition, message)
+        if isinstance(message, ErasureFact):
+            self._forget(message)
+        else:
+            apply(self._tasks, record.partition, message)
+
+    def _forget(self, fact: ErasureFact) -> None:
+        """Take out of the tasks what is about an erased person. A task that is made later names whoever has the token
+        then.
+        """
+        if (sealer := sealer_of(self._log)) is not None:
+            self._tasks.forget(
+                fact.erased.appkey,
+                fact.meta.time_ms + FORGOTTEN_LATE_MS,
+                lambda partition, task: sealer.without(TASKS.name, partition, task, fact.erased),
+            )
+            self._on_forgotten()
 
     def decide(self, record: Record, message: Any) -> Sequence[Fact]:
         task = self._tasks.find(message.task_key)
@@ -63,10 +82,10 @@ class SchedulingProjection:
         self.follower = Follower(
             ROLE_NAME,
             log,
-            TaskRules(self.tasks),
+            TaskRules(self.tasks, log, self._store.purge_at_commit),
             self._store,
             DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME),
-            applies=(),
+            applies=[ERASURES_PARTITION],
             decides=[Partition(TASK_COMMANDS.name, number) for number in numbers],
             own=[Partition(TASKS.name, number) for number in numbers],
             fencing=Fencing(ROLE_NAME, log.topics, Epochs(self._store.epochs(), self._store.set_epoch), clock),

@@ -1,7 +1,7 @@
 """The tables of timed tasks and idempotency claims in SQLite, and pages of the lists of tasks."""
 
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from protos.scheduling.v1.scheduling_pb2 import Claim, TaskFact, TaskScheduled
@@ -110,11 +110,7 @@ class TaskTable:
         )
         if not task.at_once:
             if added.rowcount:
-                self._rows.executemany(
-                    "INSERT INTO waiting_apps VALUES (?, ?, ?, ?)"
-                    " ON CONFLICT DO UPDATE SET bytes = bytes + excluded.bytes",
-                    [(push.appkey, task.due_ms, key, push.ByteSize()) for push in task.pushes],
-                )
+                self._add_waiting(key, task)
             self._rows.executemany(
                 "INSERT OR IGNORE INTO task_apps VALUES (?, ?, ?)",
                 [(push.appkey, task.created_ms, key) for push in task.pushes],
@@ -158,6 +154,33 @@ class TaskTable:
         self._rows.execute(
             "UPDATE tasks SET status = ?, at_once = at_once * ?, failure = ? WHERE task_key = ? AND status = ?",
             (Status.FAILED, _FAILED_AT_ONCE, reason, task_key, Status.FELL_DUE),
+        )
+
+    def forget(self, appkey: str, until_ms: int, left: Callable[[int, TaskFact], TaskFact | None]) -> None:
+        """Replace the tasks of an app made up to a time by what `left` returns, given partition and task.
+
+        None: the task stays as it is.
+        """
+        rows = self._rows.execute(
+            "SELECT task_key, partition, scheduled FROM tasks WHERE appkey = ? OR task_key IN"
+            " (SELECT task_key FROM task_apps WHERE appkey = ?)",
+            (appkey, appkey),
+        ).fetchall()
+        for task_key, partition, value in rows:
+            scheduled = TaskFact.FromString(value)
+            if scheduled.scheduled.created_ms > until_ms or (changed := left(partition, scheduled)) is None:
+                continue
+            self._rows.execute(
+                "UPDATE tasks SET scheduled = ? WHERE task_key = ?",
+                (changed.SerializeToString(deterministic=True), task_key),
+            )
+            if self._rows.execute("DELETE FROM waiting_apps WHERE task_key = ?", (task_key,)).rowcount:
+                self._add_waiting(task_key, changed.scheduled)
+
+    def _add_waiting(self, task_key: str, task: TaskScheduled) -> None:
+        self._rows.executemany(
+            "INSERT INTO waiting_apps VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET bytes = bytes + excluded.bytes",
+            [(push.appkey, task.due_ms, task_key, push.ByteSize()) for push in task.pushes],
         )
 
     def _add_claim(self, partition: int, task_key: str, task: TaskScheduled) -> None:

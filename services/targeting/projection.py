@@ -11,7 +11,7 @@ from services.log.identity import check_log_identity
 from services.log.port import Log
 from services.log.topics import owned
 from services.process import background
-from services.process.clock import Clock
+from services.process.clock import Clock, wait_for_first
 from services.process.logs import logger
 from services.process.worker_thread import WorkerThread
 from services.replica.dead_letters import DeadLetters
@@ -28,6 +28,7 @@ class TargetingProjection:
     """The indexes, their follower and their snapshots.
 
     As a service it restores the snapshots, follows the log, and saves them every `snapshot_s` seconds and at the end.
+    Behind an erased device it saves them at once.
     """
 
     name = ROLE_NAME
@@ -61,6 +62,7 @@ class TargetingProjection:
         self._election = election
         self._snapshot_s = settings.snapshot_s
         self._ready: asyncio.Event | None = None
+        self._erased = asyncio.Event()
 
     def restore(self) -> None:
         """Load the snapshots into the state, which must be empty."""
@@ -92,6 +94,12 @@ class TargetingProjection:
 
     async def run(self, ready: asyncio.Event) -> None:
         self._ready = ready
+        loop = asyncio.get_running_loop()
+
+        def note_erased() -> None:
+            loop.call_soon_threadsafe(self._erased.set)
+
+        self.state.on_erased = note_erased
         disk = WorkerThread("targeting-snapshot")
         await self.follower.query(self._snapshots.restore)
         saving = background.start_endless("targeting snapshots", self._save_regularly(disk))
@@ -123,7 +131,8 @@ class TargetingProjection:
 
     async def _save_regularly(self, disk: WorkerThread) -> None:
         while True:
-            await self._clock.sleep_until(self._clock.now_ms() + self._snapshot_s * 1000)
+            await wait_for_first(self._clock, self._clock.now_ms() + self._snapshot_s * 1000, self._erased)
+            self._erased.clear()
             try:
                 for number in self._snapshots.partitions:
                     if snapshot := await self.follower.query(self._snapshots.capture, number):

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, assert_never
 
@@ -13,6 +13,7 @@ from protos.push.v1.push_pb2 import Attribute
 from protos.registry.v1.apps_pb2 import Revocations
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from services.domain.device_numbers import MAX_NUMBER, check_device, check_revocations
+from services.domain.recorded_reasons import FixedReason
 from services.domain.revocations import RevokedKeys
 from services.domain.topics import DEVICES, SESSIONS
 from services.log.port import Partition, Record, RecordMark
@@ -171,6 +172,8 @@ class TargetingState:
         self.partitions = {number: PartitionIndex() for number in partitions}
         self.epochs = Epochs()
         self.new_addresses = NewAddresses()
+        self.on_erased: Callable[[], None] = lambda: None
+        """Called in the follower's thread whenever an erased device was removed, of which older snapshots tell."""
         self._clock = clock
 
     def applied_partitions(self) -> list[Partition]:
@@ -245,6 +248,8 @@ class TargetingState:
                     index.remove(former)
                 if device.removed_ms:
                     index.remove(device.number)
+                    if device.removed_reason == FixedReason.ERASED:
+                        self.on_erased()
                 else:
                     if channels := index.new_channels(device):
                         self.new_addresses.add(

@@ -13,8 +13,10 @@ from services.domain.events import SOURCES
 from services.domain.master_key import KeyPurpose
 from services.domain.push_endpoints import webhook_hosts
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
+from services.domain.topics import ERASURES_PARTITION
 from services.log.port import Partition
 from services.process.runner import Service
+from services.replica.partition_reader import PartitionReader
 from services.replica.positions import PositionsServicer
 from services.webhooks.event_streams import EventStreams, StreamLabels
 from services.webhooks.log_readers import LogReaders
@@ -61,12 +63,13 @@ def build(settings: WebhooksSettings, context: RoleContext, connector: Connector
     stream_labels = StreamLabels(context.clock)
     of_streams = PushLabels(context.log, stream_labels, context.clock, snapshot=None)
     streams = EventStreams(context.log, partitions, readers, tokens, subscriptions, stream_labels, of_streams)
+    forgetting = PartitionReader("webhooks erasures", context.log, ERASURES_PARTITION, tokens.forget)
     notices = _notices(settings, context, accounts, directory)
     servicer = WebhooksServicer(service, streams, new_receiver, context.clock)
     positions = PositionsServicer(context.apps.applied, accounts.applied)
     return BuiltRole(
         ROLE_NAME,
-        services=[accounts, ends, labels, of_streams, service, *notices],
+        services=[accounts, forgetting, ends, labels, of_streams, service, *notices],
         servicers=[
             lambda server: add_WebhooksServiceServicer_to_server(servicer, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),

@@ -5,9 +5,13 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
+from protos.registry.v1.erasures_pb2 import ErasureFact
 from protos.registry.v1.registry_pb2 import GetTokensRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.events import NO_DEVICE, Event
+from services.log.port import Record
 from services.replica.peers import Peers
 from services.webhooks.subscriptions import Subscriber
 
@@ -24,6 +28,16 @@ class DeviceTokens:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
         self._kept: OrderedDict[tuple[str, Numbered], str] = OrderedDict()
+
+    def forget(self, record: Record) -> None:
+        """Forget the tokens of the devices that a record of `erasures` names; the registry has none for them."""
+        try:
+            erased = ErasureFact.FromString(record.value).erased
+        except DecodeError:
+            return
+        for device in erased.devices:
+            for number in (device.number, *device.former_numbers):
+                self._kept.pop((erased.appkey, (device.partition, number)), None)
 
     async def rendered(self, events: Sequence[Event], subscriber: Subscriber) -> list[dict[str, Any]]:
         """Return the events as the subscriber's receivers get them. CarillonError: the registry is away."""

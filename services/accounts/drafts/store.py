@@ -1,10 +1,17 @@
 """Tables in SQLite: the drafts, and the pushes of the last hour that were sent without an approval."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from protos.accounts.v1.drafts_pb2 import Draft, DraftStatus, ListDraftsRequest, PushAdmitted
+from protos.accounts.v1.drafts_pb2 import (
+    Draft,
+    DraftFact,
+    DraftStatus,
+    DraftSubmitted,
+    ListDraftsRequest,
+    PushAdmitted,
+)
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.accounts.state import DraftState
 from services.domain.approval import COUNTED_MS
@@ -51,9 +58,24 @@ class DraftTable:
                 DraftStatus.DRAFT_STATUS_WAITING,
                 draft.SerializeToString(deterministic=True),
                 meta.origin.SerializeToString(deterministic=True),
-                "\n".join(draft_words(draft)).casefold(),
+                _words(draft),
             ),
         )
+
+    def forget_in_drafts(self, until_ms: int, left: Callable[[DraftFact], DraftFact | None]) -> None:
+        """Replace each draft changed up to a time by what `left` returns for a fact with it; None: it stays."""
+        rows = self._rows.execute("SELECT draft_id, draft FROM drafts").fetchall()
+        for draft_id, value in rows:
+            draft = Draft.FromString(value)
+            if max(draft.created_ms, draft.changed_ms) > until_ms:
+                continue
+            changed = left(DraftFact(submitted=DraftSubmitted(draft=draft)))
+            if changed is not None:
+                draft = changed.submitted.draft
+                self._rows.execute(
+                    "UPDATE drafts SET draft = ?, words = ? WHERE draft_id = ?",
+                    (draft.SerializeToString(deterministic=True), _words(draft), draft_id),
+                )
 
     def _delete_ended(self, until_ms: int) -> None:
         """Delete the first MAX_DELETED drafts that ended until this time; an approved one ends only once it is sent.
@@ -144,6 +166,10 @@ def draft_words(draft: Draft) -> tuple[str, str]:
     messages = [push.message for push in draft.task.pushes]
     titles, texts = map(push_title, messages), map(push_text, messages)
     return next(filter(None, titles), ""), next(filter(None, texts), "")
+
+
+def _words(draft: Draft) -> str:
+    return "\n".join(draft_words(draft)).casefold()
 
 
 def _kept(row: Sequence[Any]) -> DraftState:

@@ -187,7 +187,7 @@ class AccountsHarness:
 
     async def rebuilt_digest(self) -> str:
         """Return the digest of the state that a replay of the whole log builds."""
-        ends = await self.log.ends([Partition(name, 0) for name in ("accounts", "log-ins", "drafts")])
+        ends = await self.log.ends([Partition(name, 0) for name in ("accounts", "log-ins", "drafts", "erasures")])
         directory = self.directory / "rebuilt"
         source = ReplaySource(self.log, ends)
         return await rebuild(lambda path, log: open_state(self.settings, path, log), directory, source)

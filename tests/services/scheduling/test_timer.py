@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from services.domain.topics import ERASURES_PARTITION
 from services.log.port import Partition
 from services.replica import replay
 from services.scheduling.main import open_state
@@ -32,7 +33,8 @@ async def assert_sent_once(harness: SchedulingHarness, key: str, *msgids: int) -
 
 async def assert_replays(harness: SchedulingHarness) -> None:
     """The live state equals one folded from the log."""
-    ends = await harness.log.ends(Partition("tasks", number) for number in range(harness.settings.partitions))
+    tasks = [Partition("tasks", number) for number in range(harness.settings.partitions)]
+    ends = await harness.log.ends([*tasks, ERASURES_PARTITION])
     verdict = await replay.verify(
         lambda directory, log: open_state(harness.settings, directory, log),
         harness.settings.state_dir("scheduling"),

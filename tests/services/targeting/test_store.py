@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from protos.push.v1.push_pb2 import Filter
 from protos.registry.v1.devices_pb2 import Device
+from services.domain.recorded_reasons import FixedReason
 from services.domain.topics import DEVICES, SESSIONS
 from services.log.port import NewRecord, Partition
 from services.process.clock import ManualClock
@@ -118,6 +119,21 @@ async def test_snapshots_are_saved_at_intervals(harness: TargetingHarness) -> No
         await harness.write(channel, [device_record(_device(0, 1))])
     assert path.stat().st_ino == written, "nothing changed in this partition, so it was not written again"
     assert path.with_name("partition-0001.snapshot").exists()
+
+
+async def test_behind_an_erased_device_a_snapshot_is_saved_at_once(harness: TargetingHarness) -> None:
+    path = harness.settings.state_dir("targeting") / "partition-0000.snapshot"
+    async with harness.running() as channel:
+        await harness.write(channel, [device_record(Device(appkey=APP, number=7, stags=["canary-2c"]))])
+        harness.clock.move(harness.settings.snapshot_s)
+        async with asyncio.timeout(BOUND_S):
+            while not path.exists():
+                await resolve(channel, Filter())
+            assert b"canary-2c" in path.read_bytes()
+            stub = Device(appkey=APP, number=7, removed_ms=NOON_MS, removed_reason=FixedReason.ERASED)
+            await harness.write(channel, [device_record(stub)])
+            while b"canary-2c" in path.read_bytes():
+                assert await resolve(channel, Filter()) == set()
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "empty", "text"])
