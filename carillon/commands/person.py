@@ -4,9 +4,11 @@ from typing import Any
 
 import click
 
-from carillon.commands.output import as_json, print_json, print_table, say, time_text
+from carillon.commands.output import as_json, device_count, print_json, print_table, say, time_text
+from carillon.commands.role_calls import call_registry, command_origin
 from carillon.installation.remote import console_client
 from console.devices.answers import Person, PersonPage
+from protos.registry.v1.registry_pb2 import ErasePersonRequest
 
 _PAGE = 200
 
@@ -54,6 +56,52 @@ def export(appkey: str, alias: str | None, token: str | None, as_json: bool) -> 
         f"Named by {len(found.tasks)} timed pushes, {len(found.drafts)} drafts, {len(found.test_devices)} test devices"
         f" and {len(found.actions)} actions of accounts. --json prints all of it."
     )
+
+
+@person.command(hidden=True)
+@click.option("--app", "appkey", required=True, metavar="APPKEY", help="The app.")
+@click.option("--alias", help="The person: the devices that have this alias now.")
+@click.option("--token", help="The person: the device with this token, and its alias if no other device has it.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@as_json
+def erase(appkey: str, alias: str | None, token: str | None, yes: bool, as_json: bool) -> None:
+    """Erase the devices of a person: their keys are destroyed, and stubs without anything personal are left.
+
+    Works on the machine alone. There is no way back. What is not forgotten yet is printed.
+    """
+    if (alias is None) == (token is None):
+        raise click.UsageError("give either --alias or --token")
+    if not yes:
+        click.confirm("Erase this person's devices for ever?", abort=True, err=True)
+    given = {"alias": alias} if alias is not None else {"token": token or ""}
+    request = ErasePersonRequest(appkey=appkey, origin=command_origin(), **given)
+    answer = call_registry(lambda registry: registry.ErasePerson(request))
+    if as_json:
+        print_json(
+            {
+                "erasure_id": answer.erasure_id,
+                "devices": answer.devices,
+                "time_ms": answer.time_ms,
+                "not_forgotten": NOT_FORGOTTEN,
+            }
+        )
+        return
+    say(
+        f"Erased: {device_count(answer.devices)}, as erasure {answer.erasure_id}. Each process forgets them now, or at"
+        " its next start.",
+        "Not forgotten:",
+        *(f"- {what}" for what in NOT_FORGOTTEN),
+    )
+
+
+NOT_FORGOTTEN = (
+    "messages that already wait in delivery, until they are delivered or their time to live ends",
+    "rows of analytics in ClickHouse",
+    "records from before `carillon keys seal`, in the log, its archive and its backups",
+    "copies of the keys of persons that were made before, with backups of the log",
+    "the token in records of other devices that took an alias or an address from this one, or lost one to it",
+)
+"""What an erasure leaves."""
 
 
 def _whole(appkey: str, name: str) -> Person:

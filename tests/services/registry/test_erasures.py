@@ -1,10 +1,12 @@
 """Erasure of persons: stubs take the place of devices, in the live state as in one built again from the log."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from carillon.commands.person import NOT_FORGOTTEN
 from protos.registry.v1.apps_pb2 import CHANNEL_FCM, App
 from protos.registry.v1.devices_pb2 import AddTags, ClearAddress, Device, RemoveDevice, SetAddress
 from protos.registry.v1.erasures_pb2 import ErasureFact
@@ -22,6 +24,7 @@ from services.log.sqlite.log import SqliteLog
 from services.registry.erasures import person_erased
 from testkit.persons import key_ring
 from testkit.waiting import until, until_holds
+from tests.services.registry.command import Carillon
 from tests.services.registry.conftest import (
     NOON_MS,
     RunningRegistry,
@@ -216,3 +219,20 @@ async def test_nobody_is_erased_where_nothing_is_sealed(
         with pytest.raises(ConflictError, match="does not seal"):
             await erase(opening, app, token=TOKEN)
     assert not await records(log, ERASURES.name, 1)
+
+
+async def test_the_command_erases_and_says_what_is_left(registry: RunningRegistry, carillon: Carillon) -> None:
+    app = await with_person(registry)
+    given = ("erase", "--app", app.appkey, "--alias", ALIAS)
+    assert (await carillon(*given, "--token", TOKEN, "--yes", group="person")).code == 2
+    assert (await carillon(*given, group="person")).code == 1, "nobody confirms it"
+    assert await registry.device(app.appkey, TOKEN) is not None
+    done = await carillon(*given, "--yes", "--json", group="person")
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    assert answer["devices"] == 2
+    assert answer["not_forgotten"] == list(NOT_FORGOTTEN)
+    await stubs_applied(registry, 2)
+    assert await registry.device(app.appkey, TOKEN) is None
+    again = await carillon(*given, "--yes", group="person")
+    assert (again.code, CANARY in again.out) == (1, False)
