@@ -95,7 +95,6 @@ def erase(appkey: str, alias: str | None, token: str | None, yes: bool, as_json:
 
 
 NOT_FORGOTTEN = (
-    "messages that already wait in delivery, until they are delivered or their time to live ends",
     "rows of analytics in ClickHouse",
     "records from before `carillon keys seal`, in the log, its archive and its backups",
     "copies of the keys of persons that were made before, with backups of the log",

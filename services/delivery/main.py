@@ -31,6 +31,7 @@ from services.delivery.channels.sockets.presence import Presence
 from services.delivery.channels.sockets.reports import ReportIntake
 from services.delivery.channels.webpush.wiring import web_push
 from services.delivery.due_hand_overs import DueHandOvers
+from services.delivery.erasures import ErasedNumbers, ErasureFollower
 from services.delivery.event_writer import EventWriter
 from services.delivery.expiry import ExpirySweeper
 from services.delivery.follower import PushCommandFollower
@@ -130,7 +131,12 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         Channel.CHANNEL_APNS: apns,
     }
     waiting = WaitingBytes()
-    starter = PushStarter(state, events, AudienceBitmapResolver(peers), channels, recorder, waiting, clock)
+    snapshots = Snapshots(store, events, clock, settings.snapshot_s)
+    erased = ErasedNumbers()
+    starter = PushStarter(
+        *(state, events, AudienceBitmapResolver(peers), channels, recorder, waiting, clock), erased.ends
+    )
+    erasures = ErasureFollower(*(log, store, tenure.tenure, recorder, fanout, starter, erased, snapshots, clock))
     pushes = PushCommandFollower(log, events, state, starter, waiting, clock, dead_letters, applied)
     reports = ReportIntake(state, fanout, recorder, lambda: tenure.restored_offset)
     resolver = TokenAndAliasResolver(peers, settings.partitions)
@@ -159,8 +165,9 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         ROLE_NAME,
         services=[
             *([membership] if membership else []),
-            Snapshots(store, events, clock, settings.snapshot_s),
+            snapshots,
             tenure,
+            erasures,
             *([OwnedServices("delivery as owner", tenure.tenure, as_owner)] if membership else as_owner),
         ],
         servicers=[

@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from protos.delivery.v1.delivery_pb2 import PushFact
+from protos.push.v1.push_pb2 import SendPush
 from protos.registry.v1.apps_pb2 import Channel
 from services.delivery import decide
 from services.delivery.channels import DeliveryChannel
@@ -68,7 +69,9 @@ class PushStarter:
         recorder: OutcomeRecorder,
         waiting_bytes: WaitingBytes,
         clock: Clock,
+        is_erased: Callable[[SendPush], bool] = lambda send: False,
     ) -> None:
+        """`is_erased`: whether the push has no contents any more, because it lists an erased device."""
         self._state = state
         self._events = events
         self._audiences = audiences
@@ -76,6 +79,7 @@ class PushStarter:
         self._recorder = recorder
         self._waiting_bytes = waiting_bytes
         self._clock = clock
+        self._is_erased = is_erased
         self.has_resumed = asyncio.Event()
         """Set once the pushes that an earlier process left have started, as far as their audiences are known."""
         self._apps: dict[str, _App] = {}
@@ -113,7 +117,15 @@ class PushStarter:
         if waiting.is_over:
             return
         app.queue.add(waiting)
+        if self._is_erased(push.send):
+            self.failed(waiting, FixedReason.ERASED)
+            return
         self._take_turn(waiting.appkey, app)
+
+    def end_erased(self) -> None:
+        """Fail the pushes that have no contents any more."""
+        for waiting in [each for each in self._waiting.values() if self._is_erased(each.push.send)]:
+            self.failed(waiting, FixedReason.ERASED)
 
     async def until_started(self, device: DeviceAddress) -> None:
         """Return once no push that names the device by an alias waits for its start."""

@@ -152,7 +152,7 @@ class Snapshots:
         try:
             while True:
                 await self._clock.sleep_until(self._clock.now_ms() + self._every_ms)
-                await self._save_or_log()
+                await self.save_or_log()
         finally:
             with contextlib.suppress(SupersededError):  # the state holds starts that count nowhere
                 await self.save()
@@ -176,7 +176,8 @@ class Snapshots:
         await self._events.write_starts()
         await self._disk.call(partial(self._store.file.save, offsets, blobs, marks))
 
-    async def _save_or_log(self) -> None:
+    async def save_or_log(self) -> None:
+        """Save a snapshot, if the disk takes it."""
         try:
             await self.save()
         except UnavailableError as error:

@@ -139,14 +139,9 @@ class _Subjects:
         audience = send.audience
         match audience.WhichOneof("audience"):
             case "devices":
-                partitions, numbers = audience.devices.partitions, audience.devices.numbers
-                count = min(len(partitions) // 2, len(numbers) // 4)
-                if not 0 < count <= FEW_DEVICES:
+                if not 0 < _listed_count(send) <= FEW_DEVICES:
                     return (self.of_month(send.appkey, time_ms),)
-                pairs = zip(
-                    struct.unpack_from(f"<{count}H", partitions), struct.unpack_from(f"<{count}I", numbers), strict=True
-                )
-                found = [self.of_number(send.appkey, *pair) for pair in pairs]
+                found = [self.of_number(send.appkey, *pair) for pair in listed_devices(send)]
             case "tokens":
                 found = self._of_values("token", send.appkey, audience.tokens.tokens)
             case "aliases":
@@ -157,6 +152,19 @@ class _Subjects:
 
     def _of_values(self, kind: str, appkey: str, values: Sequence[str]) -> list[bytes]:
         return [self.of_value(kind, appkey, value) for value in values] if len(values) <= FEW_DEVICES else []
+
+
+def listed_devices(send: SendPush) -> list[tuple[int, int]]:
+    """Return partition and number of each device that a push lists."""
+    partitions, numbers = send.audience.devices.partitions, send.audience.devices.numbers
+    count = _listed_count(send)
+    return list(
+        zip(struct.unpack_from(f"<{count}H", partitions), struct.unpack_from(f"<{count}I", numbers), strict=True)
+    )
+
+
+def _listed_count(send: SendPush) -> int:
+    return min(len(send.audience.devices.partitions) // 2, len(send.audience.devices.numbers) // 4)
 
 
 class _SubjectsBefore(_Subjects):
