@@ -7,6 +7,9 @@ takes the time from the first byte of each request to the push frame at the devi
 a process that does nothing but pass the frame on: uvicorn for the request, picows for the device, no sign, no log.
 While the floor is measured, another process makes durable writes, as often as the log commits.
 
+With `--webhook` there is a further run in which a webhook of the app gets each of its events, and its receiver takes
+them all: what it costs a push that other systems are told of it.
+
 The first table also has the 99th percentile of the worst second, the number of seconds in which it exceeds 60 ms, and
 the CPU time of all processes of the service, with what they do after the frame: acknowledgements, outcomes, statistics.
 The second table has that CPU time by process and thread; the third has where the time of a push goes, stage by
@@ -34,7 +37,7 @@ from rich.table import Table
 from bench.end_to_end.measured import Measured, Push, cpu_times_s
 from bench.end_to_end.requests import Requests
 from bench.end_to_end.stages import stage_rows
-from bench.programs import connected
+from bench.programs import Program, connected
 from testkit.installation.processes import UNLIMITED_REGISTRATIONS, Installation
 from testkit.ports import free_ports
 from testkit.signing import signed
@@ -113,10 +116,14 @@ async def measure(
 
 
 def carillon(
-    options: argparse.Namespace, data: Path, settings: Mapping[str, str] | None = None
+    options: argparse.Namespace, data: Path, settings: Mapping[str, str] | None = None, receiver_port: int | None = None
 ) -> tuple[Measured, dict[str, dict[str, float]]]:
-    """Measure `carillon up` with these settings; return the result and a row for each stage."""
+    """Measure `carillon up` with these settings; return the result and a row for each stage.
+
+    `receiver_port`: where the receiver of a webhook of the app listens; None: the app has no webhook.
+    """
     stages = data / "stages"
+    receiver = f"127.0.0.1:{receiver_port}"
     with contextlib.closing(Installation(data / "carillon", None)) as installation:
         installation.env |= {
             "CARILLON_PARTITIONS": str(PARTITIONS),
@@ -124,10 +131,14 @@ def carillon(
             **UNLIMITED_REGISTRATIONS,
         }
         installation.env |= settings or {}
+        if receiver_port is not None:
+            installation.env["CARILLON_WEBHOOK_HOSTS"] = receiver
         if not options.no_stages:
             installation.env["CARILLON_STAGES_DIR"] = str(stages)
         installation.start()
         app = installation.create_app()
+        if receiver_port is not None:
+            installation.carillon("webhook", "add", app.appkey, f"http://{receiver}/")
         port = int(installation.env["CARILLON_V2_PORT"])
         process = psutil.Process(installation.process_id())
         cpu_times = lambda: cpu_times_s(process, "carillon up")  # noqa: E731
@@ -135,6 +146,22 @@ def carillon(
         measured = uvloop.run(run)
         installation.stop()
     return measured, {} if options.no_stages else stage_rows(stages, measured)
+
+
+def beside_a_webhook(options: argparse.Namespace) -> Measured:
+    """Measure `carillon up` while a webhook gets each event of the app. RuntimeError: the receiver got none."""
+    (port,) = free_ports(1)
+    receiver = Program([sys.executable, "-m", "bench.webhooks.receiver", str(port)], core=None)
+    receiver.receive()
+    try:
+        with tempfile.TemporaryDirectory() as data:
+            measured, _ = carillon(options, Path(data), receiver_port=port)
+        if not receiver.request("count")[0]:
+            raise RuntimeError("the receiver of the webhook got no event")
+        return measured
+    finally:
+        receiver.process.kill()
+        receiver.process.wait()
 
 
 def floor(options: argparse.Namespace) -> tuple[Measured, dict[str, float]]:
@@ -171,6 +198,7 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=200)
     parser.add_argument("--no-stages", action="store_true", help="do not measure the stages, which costs a little")
     parser.add_argument("--no-floor", action="store_true", help="do not measure the floor")
+    parser.add_argument("--webhook", action="store_true", help="measure beside a webhook of the app, too")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     results: dict[str, Measured] = {}
@@ -179,6 +207,8 @@ def main() -> None:
         results["floor"], disk["two pages on the disk"] = floor(options)
     with tempfile.TemporaryDirectory() as data:
         results["carillon up"], stages = carillon(options, Path(data))
+    if options.webhook:
+        results["with a webhook"] = beside_a_webhook(options)
     rows = {name: measured.row() for name, measured in results.items()}
     cpu = {
         name: {"ms_per_push": round(ms, 3)}
