@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from protos.delivery.v1.delivery_pb2_grpc import (
     add_AliasesServiceServicer_to_server,
@@ -48,6 +48,7 @@ from services.delivery.server import (
 from services.delivery.service_senders import AddressRefresher, ServiceSenders
 from services.delivery.settings import ROLE_NAME, DeliverySettings
 from services.delivery.starting import PushStarter
+from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.store import DeliveryStore, Snapshots
 from services.delivery.tenure import DeliveryTenure, Standby
 from services.delivery.waiting_pushes import WaitingBytes
@@ -79,7 +80,6 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     record outcomes, send by every channel, start pushes, follow commands."""
     membership = context.membership
     store = open_state(settings, settings.state_dir(ROLE_NAME), context.log)
-    owned_partitions = owned(settings.partitions, settings.shard, settings.shards)
     log, clock, peers, state = context.log, context.clock, context.peers, store.state
     events = EventWriter(log, state, clock, store.reached, membership, store.last)
     applied = AppliedPositions([Partition(PUSH_COMMANDS.name, 0)])
@@ -93,39 +93,8 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         *(each.service.channel for each in served if each.simulator),
     ]
     recorder = OutcomeRecorder(events, simulators)
-    presence, alarms = Presence(), Alarms(clock)
-    writer = CommandWriter(ROLE_NAME, log, peers, clock, settings.partitions)
-    taking_over = [
-        ServiceChannel(each.service, writer, state, recorder, peers, context.apps, alarms, clock, settings.shards)
-        for each in served
-    ]
-    senders = open_senders(taking_over, context.apps)
-    due = DueHandOvers(state, presence, recorder, context.apps.is_paused, senders, 1000 * settings.channel_grace_s)
-    fanout = Fanout(state, presence, recorder, context.apps, clock, settings.shards, due)
-    hand_overs = HandOverService(state, due, fanout, recorder, senders, clock)
-    refreshing = (
-        [AddressRefresher(senders, due, hand_overs.channels_changed, peers, owned_partitions, clock)]
-        if taking_over
-        else []
-    )
-    apns = ServiceChannel(
-        ApnsService(
-            lambda: ApnsSenderPool(_endpoints(settings, simulator), clock),
-            _simulator_credentials(simulator) if simulator else ApnsCredentialsCache(context.keys),
-            context.keys,
-            state,
-            alarms,
-            clock,
-        ),
-        writer,
-        state,
-        recorder,
-        peers,
-        context.apps,
-        alarms,
-        clock,
-        settings.shards,
-    )
+    ways = _open_channels(settings, context, state, recorder, simulator, served)
+    fanout, apns = ways.fanout, ways.apns
     channels: dict[Channel.ValueType, DeliveryChannel] = {
         Channel.CHANNEL_SOCKETS: fanout,
         Channel.CHANNEL_APNS: apns,
@@ -154,11 +123,11 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         *(each.simulator for each in served if each.simulator),
         recorder,
         *channels.values(),
-        *taking_over,
+        *ways.taking_over,
         starter,
         pushes,
-        *refreshing,
-        hand_overs,
+        *ways.refreshing,
+        ways.hand_overs,
         ExpirySweeper(state, fanout, starter, events, clock),
     ]
     return BuiltRole(
@@ -179,6 +148,52 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         ],
         followers=[pushes.followed],
     )
+
+
+class _OpenChannels(NamedTuple):
+    """The channels of the role, and what hands messages over to those that reach devices without a connection.
+
+    `refreshing`: what keeps the addresses of devices up to date; nothing without channels that take messages over.
+    """
+
+    fanout: Fanout
+    apns: ServiceChannel[Any, Any, Any]
+    taking_over: Sequence[ServiceChannel[Any, Any, Any]]
+    hand_overs: HandOverService
+    refreshing: Sequence[AddressRefresher]
+
+
+def _open_channels(
+    settings: DeliverySettings,
+    context: RoleContext,
+    state: DeliveryState,
+    recorder: OutcomeRecorder,
+    simulator: ApnsSimulator | None,
+    served: Sequence[ServedChannel],
+) -> _OpenChannels:
+    clock, peers, apps = context.clock, context.peers, context.apps
+    presence, alarms = Presence(), Alarms(clock)
+    writer = CommandWriter(ROLE_NAME, context.log, peers, clock, settings.partitions)
+
+    def channel_of(service: Any) -> ServiceChannel[Any, Any, Any]:
+        return ServiceChannel(service, writer, state, recorder, peers, apps, alarms, clock, settings.shards)
+
+    taking_over = [channel_of(each.service) for each in served]
+    senders = open_senders(taking_over, apps)
+    due = DueHandOvers(state, presence, recorder, apps.is_paused, senders, 1000 * settings.channel_grace_s)
+    fanout = Fanout(state, presence, recorder, apps, clock, settings.shards, due)
+    hand_overs = HandOverService(state, due, fanout, recorder, senders, clock)
+    partitions = owned(settings.partitions, settings.shard, settings.shards)
+    refresher = AddressRefresher(senders, due, hand_overs.channels_changed, peers, partitions, clock)
+    apns = ApnsService(
+        lambda: ApnsSenderPool(_endpoints(settings, simulator), clock),
+        _simulator_credentials(simulator) if simulator else ApnsCredentialsCache(context.keys),
+        context.keys,
+        state,
+        alarms,
+        clock,
+    )
+    return _OpenChannels(fanout, channel_of(apns), taking_over, hand_overs, [refresher] if taking_over else [])
 
 
 def served_channels(settings: DeliverySettings, context: RoleContext) -> Sequence[ServedChannel]:
