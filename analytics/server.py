@@ -15,6 +15,7 @@ from analytics.audit.export import FORMATS, export
 from analytics.audit.find_push import AppsOfPushes, find_push, no_such_push
 from analytics.audit.push import audit_push, audit_push_on_device
 from analytics.audit.push_speed import push_speed
+from analytics.audit.refusals import list_refusals
 from analytics.audit.states import devices_in_state, states_by_value
 from analytics.ingestion.ingestion import Ingestion
 from analytics.ingestion.tables.actions import ACTIONS_TABLE
@@ -55,6 +56,8 @@ from protos.analytics.v1.analytics_pb2 import (
     ListAcksResponse,
     ListPushDevicesRequest,
     ListPushDevicesResponse,
+    ListRefusalsRequest,
+    ListRefusalsResponse,
     PushSpeedRequest,
     PushSpeedResponse,
     PushStatesRequest,
@@ -65,7 +68,7 @@ from protos.analytics.v1.analytics_pb2 import (
 )
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceServicer
 from services.domain.text import check_texts
-from services.domain.topics import ACCOUNTS, DELIVERIES, DEVICES, DRAFTS, LOG_INS
+from services.domain.topics import ACCOUNTS, DELIVERIES, DEVICES, DRAFTS, LOG_INS, REFUSALS
 from services.errors import InputError, NotFoundError
 from services.log.topics import Topic
 from services.net.rpc.server import Context
@@ -81,7 +84,7 @@ _MAX_SPAN_MS = 366 * 86_400_000
 _MAX_ACKS = 1000
 _MAX_APPS = 1000
 _EXPORT_S = 3600
-_AUDITED = tuple(topic for topic in SOURCES if topic not in (ACCOUNTS, LOG_INS, DRAFTS))
+_AUDITED = tuple(topic for topic in SOURCES if topic not in (ACCOUNTS, LOG_INS, DRAFTS, REFUSALS))
 """Topics of audits of apps, devices and pushes. Not `log-ins`: each look at a device adds a record there."""
 
 _BUT_OUTCOMES = tuple(topic for topic in _AUDITED if topic is not DELIVERIES)
@@ -248,6 +251,15 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         check_msgid(request.msgid)
         check_limit(request.limit)
         return await self._of_push(request, lambda: devices_in_state(self._clickhouse, request))
+
+    async def ListRefusals(self, request: ListRefusalsRequest, context: Context) -> ListRefusalsResponse:
+        check_texts(request)
+        check_limit(request.limit)
+        behind = missing_if_allowed(request, await self._catch_up([REFUSALS], max_age_ms=request.max_age_ms))
+        async with self._limiter.slot(OPERATORS):
+            found = await list_refusals(self._clickhouse, request.appkey, request.limit)
+        found.records_behind = behind
+        return found
 
     async def CatchUp(self, request: CatchUpRequest, context: Context) -> CatchUpResponse:
         topics = [topic for topic in SOURCES if topic.name in request.topics or not request.topics]

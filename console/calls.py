@@ -58,6 +58,7 @@ CALLS: Sequence[Call] = (
     Call("POST", f"{_APP}/settings", of_app(Action.CHANGE_APP), apps.set_app),
     Call("POST", f"{_APP}/pause", _PAUSE, apps.pause),
     Call("POST", f"{_APP}/resume", _PAUSE, apps.resume),
+    Call("GET", f"{_APP}/refused-requests", _VIEW, apps.list_refused_requests),
     Call("GET", f"{API_PREFIX}/pushes", LOGGED_IN, pushes.list_pushes),
     Call("GET", f"{API_PREFIX}/pushes/{{msgid}}", LOGGED_IN, pushes.find_push),
     Call("POST", f"{_APP}/estimate", _SEND, sending.estimate),

@@ -11,6 +11,7 @@ from console.account.pages import AccountPage, PasswordPage, SecondFactorPage, S
 from console.account.provider import RETURN_PATH, BackChannelPage, ProviderLogInPage, ProviderReturnPage
 from console.apps.pages import AppPage, AppSettingsPage, AppsPage, EndOldSecretPage, NewAppPage, PausePage, SecretPage
 from console.apps.phone import WORKER_PATH, PhonePage, PhoneWorker
+from console.apps.refusals import RefusedRequestsPage
 from console.audit.pages import AuditFile, AuditPage
 from console.calls import accesses_of_calls
 from console.devices.export import PersonFile
@@ -94,6 +95,7 @@ ROUTES: Mapping[str, Route] = {
     "/apps/{appkey}/settings": Route(AppSettingsPage, of_app(Action.CHANGE_APP), of_app(Action.CHANGE_APP)),
     "/apps/{appkey}/secret/end": Route(EndOldSecretPage, post=of_app(Action.CHANGE_APP)),
     "/apps/{appkey}/secret": Route(SecretPage, of_app(Action.CHANGE_APP), of_app(Action.CHANGE_APP)),
+    "/apps/{appkey}/refused": Route(RefusedRequestsPage, of_app(Action.VIEW)),
     "/apps/{appkey}/webhooks": Route(WebhooksPage, of_app(Action.CHANGE_APP), of_app(Action.CHANGE_APP)),
     "/send": Route(ChooseAppPage, LOGGED_IN),
     "/apps/{appkey}/send": Route(ComposePage, of_app(Action.SEND), of_app(Action.SEND)),

@@ -10,6 +10,7 @@ from edge.core.message_ids import MessageIds
 from edge.core.parsing.body import Application, BodyBudget, BodyTimeout
 from edge.core.push import Pushes
 from edge.core.quotas import rate_quotas
+from edge.core.refusals import RefusalRecorder
 from edge.core.replay_protection import ReplayProtection
 from edge.core.request_limiter import RequestLimiter
 from edge.ios.app import ios_app
@@ -45,6 +46,7 @@ class Interfaces:
             limiter,
             BodyBudget(settings.edge_unverified_mib * 1024 * 1024),
             ReplayProtection(ROLE_NAME, context.log, clock),
+            RefusalRecorder(ROLE_NAME, context.apps, context.log, clock),
         )
         android, ios, v2 = (
             Admission(interface, context, settings.client_addresses(), limits) for interface in ("android", "ios", "v2")

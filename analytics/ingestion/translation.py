@@ -44,6 +44,7 @@ from analytics.ingestion.tables.pushes import (
     TaskEvent,
     check_targets,
 )
+from analytics.ingestion.tables.refusals import refusal_rows
 from analytics.ingestion.tables.row_source import RowSource
 from analytics.store.columns import Row
 from protos.accounts.v1.accounts_pb2 import AccountFact, LogInFact
@@ -53,6 +54,7 @@ from protos.gateway.v1.sessions_pb2 import SessionEvent, SessionFact
 from protos.push.v1.push_pb2 import Kind, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand, DeviceFact
+from protos.runtime.v1.refusals_pb2 import RefusalFact
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
 from services.domain.apps import has_epoch
 from services.domain.push_summary import audience_summary
@@ -66,6 +68,7 @@ from services.domain.topics import (
     LOG_INS,
     PUSH_COMMANDS,
     PUSHES,
+    REFUSALS,
     SESSIONS,
     TASKS,
     decode,
@@ -77,7 +80,7 @@ from services.replica.epochs import Epochs
 ACTIONS = (PUSH_COMMANDS, TASKS, DEVICE_COMMANDS, APPS, ACCOUNTS, LOG_INS, DRAFTS)
 """The topics whose records say what accounts and operators did."""
 
-SOURCES = (DEVICES, SESSIONS, PUSHES, DELIVERIES, *ACTIONS)
+SOURCES = (DEVICES, SESSIONS, PUSHES, DELIVERIES, *ACTIONS, REFUSALS)
 """The topics that analytics reads."""
 
 _FIRST = (DEVICES.name, PUSH_COMMANDS.name, SESSIONS.name)
@@ -156,6 +159,8 @@ class RecordTranslator:
                 return _app_rows(record, message) + action_rows(record, message)
             case AccountFact() | LogInFact() | DraftFact():
                 return action_rows(record, message)
+            case RefusalFact():
+                return refusal_rows(record, message)
             case SessionFact():
                 return self._session_rows(record, message, deltas)
             case PushFact():

@@ -182,6 +182,27 @@ class AppList(msgspec.Struct, frozen=True):
     apps: Annotated[list[App], described("The apps.")]
 
 
+class RefusedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of an app server that was not carried out."""
+
+    time_ms: TimeMs
+    interface: Annotated[str, described("android, ios or v2.")]
+    call: Annotated[str, described("The method and the path.")]
+    result: Annotated[int, described("The `result` of the answer.")]
+    code: Annotated[str, described("The kind of error, such as app_paused or over_requests; empty for others.")]
+    answer: Annotated[str, described("The `desc` of the answer, without the values of the request that it quotes.")]
+    address: Annotated[str, described("The address of the caller.")]
+    signed: Annotated[bool, described("Whether a secret key of the app has signed it.")]
+    left_out: Annotated[Count, described("Refused requests before it that are not listed: there were too many.")]
+
+
+class RefusedRequests(msgspec.Struct, frozen=True):
+    """Refused requests, the newest first."""
+
+    refused_requests: Annotated[list[RefusedRequest], described("The requests.")]
+    records_behind: Annotated[Count, described("Records of the log that are not in the answer yet.")]
+
+
 class NewSecret(msgspec.Struct, frozen=True):
     """Another secret key of an app. It is not shown again."""
 

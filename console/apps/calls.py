@@ -8,12 +8,15 @@ from console.apps.answers import (
     AppList,
     NewSecret,
     PauseChanged,
+    RefusedRequest,
+    RefusedRequests,
     app_answer,
     pause_answer,
     secret_answer,
     with_services,
 )
 from console.apps.form import ENVIRONMENTS
+from console.apps.refusals import list_refusals
 from console.shell.access import Requester
 from console.shell.backend import Backend, app_of, visible_apps
 from console.shell.calls import NoParams
@@ -22,6 +25,7 @@ from console.shell.requests import (
     AppParams,
     IdentityBody,
     ReasonBody,
+    RefusalListParams,
     RotationBody,
     SettingsBody,
 )
@@ -125,6 +129,30 @@ async def rotate_secret(backend: Backend, requester: Requester, params: AppParam
     found = app_of(backend, params.appkey)
     rotated = await actions.rotate_secret(backend, requester, found.appkey, body.keep_old_s)
     return secret_answer(rotated.app, rotated.secret_key)
+
+
+async def list_refused_requests(backend: Backend, requester: Requester, params: RefusalListParams) -> RefusedRequests:
+    """List the latest requests of an app's servers that were refused, the newest first: 1,000 of 30 days at most.
+
+    Of an app 60 signed requests a minute are recorded, and 10 others, which anybody who knows the appkey may send.
+    """
+    appkey = app_of(backend, params.appkey).appkey
+    found = await list_refusals(backend, appkey, params.limit, allow_behind=params.allow_behind)
+    refusals = [
+        RefusedRequest(
+            time_ms=each.time_ms,
+            interface=each.interface,
+            call=each.call,
+            result=each.result,
+            code=each.code.lower(),
+            answer=each.answer,
+            address=each.address,
+            signed=each.is_signed,
+            left_out=each.left_out,
+        )
+        for each in found.refusals
+    ]
+    return RefusedRequests(refusals, found.records_behind)
 
 
 async def pause(backend: Backend, requester: Requester, params: AppParams, body: ReasonBody) -> PauseChanged:

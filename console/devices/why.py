@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import falcon
 from falcon.asgi import Request, Response
 
+from console.apps.refusals import refusal_reason, refused_pushes
 from console.devices.actions import ListedMessage, find_devices, history_of, messages_of, note_data_read
 from console.devices.explanation import Explanation, Words, explain
 from console.pushes.actions import Before, PushRow, latest_pushes, push_of
@@ -187,7 +188,17 @@ class WhyPage(WhyPageBase):
         if not msgid:
             before = Before.of(request.get_param("before") or "0-0")
             found = await pushes_of_user(self.site, app, devices, MAX_PUSHES, before)
-            self.show(request, response, "devices/why_pushes.html", app=app, name=name, **found._asdict())
+            oldest_ms = found.pushes[-1].row.counts.sent_ms if found.older else 0
+            refused = await refused_pushes(self.site, appkey, oldest_ms) if before == Before() else ()
+            self.show(
+                request,
+                response,
+                "devices/why_pushes.html",
+                app=app,
+                name=name,
+                refused=[(each, refusal_reason(each, visit.gettext)) for each in refused],
+                **found._asdict(),
+            )
             return
         language = visit.language
         words = Words(language, lambda ms: language.moment(ms, visit.zone))

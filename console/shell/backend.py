@@ -91,7 +91,7 @@ MAX_AGE_MS = 2_000
 
 _METHODS = (
     *("AuditPush", "AuditDevice", "AuditActions", "Statistics", "LatestPushes"),
-    *("PushSpeed", "PushStates", "ListPushDevices"),
+    *("PushSpeed", "PushStates", "ListPushDevices", "ListRefusals"),
 )
 _Call = Callable[..., Awaitable[Any]]
 

@@ -215,6 +215,11 @@ class TimelineParams(PageParams, frozen=True, kw_only=True):
     allow_behind: Behind = True
 
 
+class RefusalListParams(AppParams, frozen=True, kw_only=True):
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000), described("Entries at most.")] = 100
+    allow_behind: Behind = True
+
+
 class TeamParams(NoParams, frozen=True, kw_only=True):
     team_id: TeamId
 

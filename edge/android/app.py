@@ -105,7 +105,7 @@ def android_app(
 ) -> JsonApi:
     """Return the ASGI application. `min_lead_s`: minimum lead of a timed message, seconds."""
     tasks = TaskCalls(writer, context.peers, settings.partitions)
-    app = json_api("android")
+    app = json_api("android", admission.note_refusal)
     app.add_route("/push", AndroidPushEndpoint(admission, pushes, BroadcastCancel(writer, context.peers)))
     times = SendTimes(context.clock, settings.zone(), min_lead_s)
     app.add_route("/timed_msg", TimedEndpoint(admission, pushes, tasks, times))

@@ -29,10 +29,12 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from falcon.asgi import Request
 
+from edge.core.answers import NoteRefusal
 from edge.core.parsing import canonical
 from edge.core.parsing.body import BodyBudget, read_body
 from edge.core.parsing.canonical import Steps
 from edge.core.quotas import RateQuotas
+from edge.core.refusals import Caller, RefusalRecorder
 from edge.core.replay_protection import SIGNATURE_HEADER, ReplayProtection, ReplaySafeSignature, body_hash
 from edge.core.request_limiter import RequestLimiter, busy_as_too_many
 from edge.core.signature import AppRef, SignatureVerifier, Signers, UsedSecrets
@@ -172,6 +174,7 @@ class SharedLimits(NamedTuple):
     limiter: RequestLimiter
     budget: BodyBudget
     replays: ReplayProtection
+    refusals: RefusalRecorder
 
 
 class Admission:
@@ -184,6 +187,11 @@ class Admission:
         self.origins = Origins(interface, addresses)
         self._limits = limits
         self._logged_ms: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    @property
+    def note_refusal(self) -> NoteRefusal:
+        """Notes that a request of the interface is answered with an error."""
+        return self._limits.refusals.note
 
     async def admit(
         self, request: Request, apps_of: Callable[[Mapping[str, Any]], Signing]
@@ -201,11 +209,13 @@ class Admission:
             stages.note("read", origin.request_id)
             body = without_byte_order_mark(raw)
             signed = await limits.limiter.in_turns(origin.address, len(raw), canonical.reading(body, apps_of))
+            request.context.caller = Caller(origin, signed.apps.appkeys)
             used = await self._signatures.verify(signed.hashed_text, signed.sign, signed.apps.accepted)
             replay_safe = ReplaySafeSignature.of(request)
             if replay_safe is not None:
                 hashed = await limits.limiter.in_turns(origin.address, len(raw), _one_step(body_hash, raw))
                 replay_safe.verify(request, hashed, used.secrets)
+            request.context.caller = Caller(origin, signed.apps.appkeys, is_signed=True)
         stages.note("signed", origin.request_id)
         appkeys = signed.apps.appkeys
         self._check_apps(appkeys, origin, used, is_replay_safe=replay_safe is not None)

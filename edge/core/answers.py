@@ -1,6 +1,7 @@
 """Answers to app servers: `{"result": ..., "desc": ...}`, errors included, always in the same media type."""
 
 import time
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeAlias
 
 import falcon
@@ -10,7 +11,7 @@ from falcon.asgi import Request, Response
 from prometheus_client import Counter, Histogram
 
 from edge.core.parsing.fields import Count, MessageId, Success, Text, described
-from services.errors import CarillonError, RetryLaterError
+from services.errors import CarillonError, Field, RetryLaterError
 from services.process import push_traces
 from services.process.logs import logger
 from services.process.metrics import REQUEST_SECONDS, REQUESTS
@@ -21,6 +22,9 @@ Content = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
 TOKEN_NOT_FOUND = "token not found"  # noqa: S105
 _LONGEST_DESC = 500
+_RECORDED = frozenset({"at", "by", "appkey", "kinds", "part"})
+"""The texts among the fields of errors that are recorded with a refusal: names, and no values of the request."""
+
 _TRANSPORT = {404: "no such path", 405: "method not allowed"}
 
 
@@ -69,12 +73,21 @@ class Denial(Reply, frozen=True):
     desc: Annotated[str, described("The reason in words.")]
 
 
-def json_api(interface: str) -> JsonApi:
+NoteRefusal = Callable[[Request, CarillonError], None]
+"""Notes that a request is answered with an error."""
+
+
+def json_api(interface: str, note_refusal: NoteRefusal) -> JsonApi:
     """Return a Falcon app without routes that answers errors as JSON and counts requests under `interface`."""
+
+    async def refused(request: Request, response: Response, error: CarillonError, params: dict[str, Any]) -> None:
+        note_refusal(request, error)
+        await _refused(request, response, error, params)
+
     app = falcon.asgi.App(media_type=MEDIA_TYPE, middleware=[_RequestMetrics(interface)])
     app.set_error_serializer(_transport_error)
     app.add_error_handler(Exception, _failed)
-    app.add_error_handler(CarillonError, _refused)
+    app.add_error_handler(CarillonError, refused)
     return app
 
 
@@ -105,6 +118,18 @@ def refusal(error: CarillonError) -> Refusal | Denial | TransportError:
             return TransportError(result=503, desc=str(error))
         case _:
             return Refusal(result=500, desc="internal error")
+
+
+def refusal_words(error: CarillonError) -> str:
+    """Return the words of an answer that are recorded: without values of the request, which may be about a person."""
+    if error.code is not None:
+        fields = {name: _recorded(name, value) for name, value in error.fields.items()}
+        return _shortened(error.code.value.format_map(fields))
+    return "" if error.result == 400 else _shortened(refusal(error).desc)
+
+
+def _recorded(name: str, value: Field) -> Field:
+    return value if isinstance(value, int) or name in _RECORDED else "…"
 
 
 def _shortened(text: str) -> str:

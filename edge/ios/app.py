@@ -129,7 +129,7 @@ def ios_app(
     resolver: TokenAndAliasResolver,
     rates_of_devices: RegistrationRates,
 ) -> JsonApi:
-    app = json_api("ios")
+    app = json_api("ios", admission.note_refusal)
     app.add_route("/push", IosPushEndpoint(admission, pushes))
     devices = DeviceQuota(context.apps, context.peers, context.clock, settings.partitions)
     registrations = Registrations(

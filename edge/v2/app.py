@@ -36,7 +36,7 @@ def v2_app(
     tags = StringTags(writer, peers, context.apps, partitions)
     registrations = RegistrationLimiter(settings.gateway_registrations_per_s)
     frames = FrameHandler(context, writer, resolver, partitions, registrations, rates_of_devices, possession)
-    app = json_api("v2")
+    app = json_api("v2", admission.note_refusal)
     app.add_route("/v2/push", PushEndpoint(admission, context.apps, pushes, clock, zone, max_period_s))
     app.add_route("/v2/timedtasklist", TaskListEndpoint(admission, tasks, zone))
     app.add_route("/v2/timedtaskdetail", TaskEndpoint(admission, tasks, zone))

@@ -121,6 +121,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "LatestPushes": (OPERATOR, "console"),
         "PushSpeed": (OPERATOR, "console"),
         "PushStates": ("console",),
+        "ListRefusals": ("console",),
         "ListPushDevices": ("console",),
         "CatchUp": ("analytics",),
     },

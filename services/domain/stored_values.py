@@ -226,6 +226,10 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     "runtime.v1.ProcessProblem": {Sort.NEITHER: "part text"},
     "runtime.v1.ProcessStatus": {Sort.NEITHER: "host version started_ms stage connected_devices instance"},
     "runtime.v1.ResultCount": {Sort.NEITHER: "result count"},
+    "runtime.v1.Refusal": {
+        Sort.APP: "answer",
+        Sort.NEITHER: "appkey time_ms call result code is_signed left_out",
+    },
     "runtime.v1.RoleStatus": {Sort.NEITHER: "role shard shards stands_by lag_records lag_ms work erasures_until"},
     "scheduling.v1.CancelTask": {Sort.NEITHER: "appkeys"},
     "scheduling.v1.Claim": {Sort.REQUEST: "answer_json", Sort.NEITHER: "key request_digest"},

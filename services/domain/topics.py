@@ -1,4 +1,4 @@
-"""The eighteen topics of Carillon's event log, the key of a device's records, and each user's rights on topics."""
+"""The nineteen topics of Carillon's event log, the key of a device's records, and each user's rights on topics."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -15,6 +15,7 @@ from protos.registry.v1.erasures_pb2 import ErasureFact
 from protos.runtime.v1.claims_pb2 import MessageIdFact, NonceFact
 from protos.runtime.v1.instances_pb2 import InstanceFact
 from protos.runtime.v1.processes_pb2 import ProcessFact
+from protos.runtime.v1.refusals_pb2 import RefusalFact
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand, TaskFact
 from protos.webhooks.v1.push_ends_pb2 import PushEndFact
 from services.domain.call_permissions import EVERY_ROLE
@@ -92,6 +93,7 @@ MESSAGE_IDS = Topic(
     "message-ids", MessageIdFact, single=True, written_by=("edge", "console"), read_by=("edge", "console")
 )
 REQUEST_NONCES = Topic("request-nonces", NonceFact, single=True, written_by=("edge",), read_by=("edge",))
+REFUSALS = Topic("refusals", RefusalFact, single=True, written_by=("edge",), read_by=("analytics",))
 INSTANCES = Topic(INSTANCES_TOPIC, InstanceFact, single=True, compacted=True, written_by=_MEMBERS, read_by=EVERY_ROLE)
 ACCOUNTS = Topic(
     "accounts",
@@ -130,6 +132,7 @@ TOPICS: Topics = {
         DELIVERIES,
         MESSAGE_IDS,
         REQUEST_NONCES,
+        REFUSALS,
         INSTANCES,
         ACCOUNTS,
         LOG_INS,

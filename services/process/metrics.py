@@ -134,6 +134,10 @@ HTTP_CLOSED = Counter(
     "HTTP connections closed by the service: idle, a late, large or malformed head, unread answers, a place needed",
     ["listener", "why"],
 )
+REFUSALS_LEFT_OUT = Counter(
+    "carillon_edge_refusals_left_out_total",
+    "Refused requests that are not recorded: too many of one app, or the log did not take them",
+)
 QUOTA_REFUSALS = Counter(
     "carillon_quota_refusals_total",
     "Requests of app servers and registrations of devices refused because of an app's quota, or its share of memory",

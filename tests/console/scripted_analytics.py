@@ -18,10 +18,13 @@ from protos.analytics.v1.analytics_pb2 import (
     LatestPushesResponse,
     ListPushDevicesRequest,
     ListPushDevicesResponse,
+    ListRefusalsRequest,
+    ListRefusalsResponse,
     PushSpeedRequest,
     PushSpeedResponse,
     PushStatesRequest,
     PushStatesResponse,
+    RefusedRequest,
     StatisticsRequest,
     StatisticsResponse,
 )
@@ -31,7 +34,7 @@ from services.net.rpc.server import Context
 
 
 class ScriptedAnalytics(AnalyticsServiceServicer):
-    """Answers `pushes`, `speeds` and `states` by message id, `timelines` and `statistics` by appkey.
+    """Answers `pushes`, `speeds` and `states` by message id, `timelines`, `refusals` and `statistics` by appkey.
 
     `devices` are by token, and `devices_in_state` tokens by message id, state and reason.
 
@@ -51,6 +54,7 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
         self.devices_in_state: dict[tuple[int, str, str], list[str]] = {}
         self.actions: list[ActionEntry] = []
         self.statistics: dict[str, StatisticsResponse] = {}
+        self.refusals: dict[str, list[RefusedRequest]] = {}
         self.words: dict[int, tuple[str, str]] = {}
         self.asked: list[object] = []
         self.may_answer = asyncio.Event()
@@ -65,6 +69,10 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
     async def AuditApp(self, request: AuditAppRequest, context: Context) -> AuditAppResponse:
         self._note(request)
         return self.timelines.get(request.appkey, AuditAppResponse())
+
+    async def ListRefusals(self, request: ListRefusalsRequest, context: Context) -> ListRefusalsResponse:
+        self._note(request)
+        return ListRefusalsResponse(refusals=self.refusals.get(request.appkey, [])[: request.limit])
 
     async def AuditActions(self, request: AuditActionsRequest, context: Context) -> AuditActionsResponse:
         """Answer in pages of two at most; a position is the number of the entries before it."""

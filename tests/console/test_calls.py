@@ -27,6 +27,7 @@ ALLOWED = {
     ("POST", "/apps/{appkey}/pause"): APPROVERS,
     ("POST", "/apps/{appkey}/resume"): APPROVERS,
     ("GET", "/pushes"): VALID,
+    ("GET", "/apps/{appkey}/refused-requests"): MEMBERS,
     ("GET", "/pushes/{msgid}"): VALID,
     ("POST", "/apps/{appkey}/estimate"): SENDERS,
     ("POST", "/apps/{appkey}/pushes"): SENDERS,

@@ -76,6 +76,7 @@ ALLOWED = {
     ("GET", "/apps/{appkey}/device"): MEMBERS,
     ("GET", "/apps/{appkey}/person"): HEADS,
     ("GET", "/apps/{appkey}/addresses"): MEMBERS,
+    ("GET", "/apps/{appkey}/refused"): MEMBERS,
     ("GET", "/why"): LOGGED_IN,
     ("GET", "/apps/{appkey}/why"): MEMBERS,
     ("GET", "/statistics"): LOGGED_IN,

@@ -21,6 +21,7 @@ from analytics.ingestion.tables.pushes import (
     TASK_PUSHES_TABLE,
     TASKS_TABLE,
 )
+from analytics.ingestion.tables.refusals import REFUSED_REQUESTS_TABLE
 from analytics.store.columns import Table
 
 TABLES: dict[str, Table[Any]] = {
@@ -28,6 +29,6 @@ TABLES: dict[str, Table[Any]] = {
     for table in (
         *(DEVICES_TABLE, REGISTRATIONS_TABLE, ATTRIBUTE_CHANGES_TABLE, DEVICE_COMMANDS_TABLE, APP_CHANGES_TABLE),
         *(PUSHES_TABLE, TASK_PUSHES_TABLE, PUSH_CANCELS_TABLE, TASKS_TABLE, PUSH_PARTITIONS_TABLE, PUSH_VALUES_TABLE),
-        *(SESSIONS_TABLE, CONNECTION_COUNTS_TABLE, DELIVERIES_TABLE, ACTIONS_TABLE),
+        *(SESSIONS_TABLE, CONNECTION_COUNTS_TABLE, DELIVERIES_TABLE, ACTIONS_TABLE, REFUSED_REQUESTS_TABLE),
     )
 }

@@ -36,7 +36,7 @@ class CountingAnalytics:
         return answer
 
     AuditPush = AuditDevice = AuditActions = Statistics = LatestPushes = _answer
-    PushSpeed = PushStates = ListPushDevices = _answer
+    PushSpeed = PushStates = ListPushDevices = ListRefusals = _answer
 
 
 async def test_the_same_question_is_asked_once_in_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
