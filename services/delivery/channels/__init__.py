@@ -388,6 +388,8 @@ _MAX_RETRY_AFTER_MS = 86_400_000
 
 def retry_after_ms(value: str, now_ms: int) -> int:
     """Return the wait of a Retry-After header (RFC 9110: seconds or a date), a day at most; 0 for an unusable one."""
+    if not value:
+        return 0
     if _SECONDS.fullmatch(value):
         return min(int(value) * 1000, _MAX_RETRY_AFTER_MS)
     try:

@@ -1,7 +1,8 @@
 """An HTTP/1.1 client connection to servers of others, such as push services, which may answer anything or nothing."""
 
 import asyncio
-from typing import NamedTuple, cast
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias, cast
 
 import httptools
 
@@ -21,6 +22,10 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
 
+Answered: TypeAlias = Callable[[HttpAnswer | NoAnswerError], None]
+"""Takes the answer to a request, or why there is none."""
+
+
 class HttpClientConnection(asyncio.Protocol):
     """One connection to a server of others, for one request at a time; nothing that the server sends can do harm."""
 
@@ -28,7 +33,9 @@ class HttpClientConnection(asyncio.Protocol):
         self._max_answer_bytes = max_answer_bytes
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: asyncio.Future[HttpAnswer] | None = None
+        self._answered: Answered | None = None
+        self._deadline_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._headers: dict[str, str] = {}
         self._body = bytearray()
         self._received = 0
@@ -41,17 +48,23 @@ class HttpClientConnection(asyncio.Protocol):
 
     async def post(self, request: bytes) -> HttpAnswer:
         """Send a request and return its answer. NoAnswerError."""
+        answer: asyncio.Future[HttpAnswer | NoAnswerError] = asyncio.get_running_loop().create_future()
+        self.send(request, lambda found: None if answer.done() else answer.set_result(found))
+        found = await answer
+        if isinstance(found, NoAnswerError):
+            raise found
+        return found
+
+    def send(self, request: bytes, answered: Answered) -> None:
+        """Send a request; `answered` is called once, also where the connection was closed before the answer."""
         assert self._transport is not None
-        self._answer = asyncio.get_running_loop().create_future()
+        self._answered = answered
         self._headers, self._body, self._received, self._has_head = {}, bytearray(), 0, False
         self._transport.write(request)
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                return await self._answer
-        except TimeoutError:
-            raise NoAnswerError(f"no answer within {ANSWER_S:g} s") from None
-        finally:
-            self._answer = None
+        loop = asyncio.get_running_loop()
+        self._deadline_s = loop.time() + ANSWER_S
+        if self._timer is None:
+            self._timer = loop.call_at(self._deadline_s, self._check_deadline)
 
     def close(self) -> None:
         self._is_reusable = False
@@ -64,11 +77,13 @@ class HttpClientConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._fail(f"connection lost: {exc or 'closed by the service'}")
 
     def data_received(self, data: bytes) -> None:
         self._received += len(data)
-        if self._answer is None:  # nothing was asked
+        if self._answered is None:  # nothing was asked
             self.close()
             return
         try:
@@ -98,18 +113,35 @@ class HttpClientConnection(asyncio.Protocol):
         if not self._has_head:  # an interim answer: the final one follows
             self._headers = {}
 
+    # --- the end of a request
+
+    def _check_deadline(self) -> None:
+        """End the request if its time is over; one timer serves the requests of a connection one after the other."""
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        if self._answered is None:
+            return
+        if loop.time() < self._deadline_s:
+            self._timer = loop.call_at(self._deadline_s, self._check_deadline)
+        else:
+            self._is_reusable = False
+            self._end(NoAnswerError(f"no answer within {ANSWER_S:g} s"))
+
     def _complete(self) -> None:
-        if self._answer is not None and not self._answer.done():
-            answer = HttpAnswer(self._parser.get_status_code(), self._headers, bytes(self._body))
-            self._answer.set_result(answer)
+        self._end(HttpAnswer(self._parser.get_status_code(), self._headers, bytes(self._body)))
 
     def _fail(self, reason: str) -> None:
         """End the request. Once its head has come, the request counts as answered, even if the body is cut off."""
         self._is_reusable = False
         if self._has_head:
             self._complete()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(NoAnswerError(reason))
+        else:
+            self._end(NoAnswerError(reason))
+
+    def _end(self, found: HttpAnswer | NoAnswerError) -> None:
+        if self._answered is not None:
+            answered, self._answered = self._answered, None
+            answered(found)
 
 
 class IdleConnections:

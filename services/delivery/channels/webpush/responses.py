@@ -3,7 +3,6 @@
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, assert_never
 
@@ -31,8 +30,7 @@ NO_CONNECTION = FixedReason.NO_CONNECTION
 """The names of LOCAL."""
 
 
-@dataclass(frozen=True, slots=True)
-class WebPushAnswer:
+class WebPushAnswer(NamedTuple):
     """A push service's answer.
 
     Status UNKNOWN: there was no answer, so it may or may not have accepted the message. Status LOCAL: the request was

@@ -4,10 +4,9 @@
 """
 
 import asyncio
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from services.delivery.channels import PendingRequest
 from services.delivery.channels.health import UnreachableServices
@@ -25,8 +24,8 @@ from services.delivery.channels.webpush.vapid import VapidHeaders
 from services.domain.endpoint_connections import Connector
 from services.domain.push_endpoints import AllowedHosts, Endpoint, EndpointRefusedError, parse_endpoint
 from services.errors import UnavailableError
-from services.net.fairness import FairSemaphore
-from services.net.http.client import HttpClientConnection, IdleConnections, NoAnswerError
+from services.net.fairness import FairQueue
+from services.net.http.client import HttpAnswer, HttpClientConnection, IdleConnections, NoAnswerError
 from services.process import background
 from services.process.clock import Clock
 from services.process.metrics import CHANNEL_ANSWERS
@@ -37,7 +36,20 @@ CONNECTIONS = 32
 IDLE_S = 20.0
 """Time without a request after which a connection is closed; services keep theirs for longer."""
 
+_AT_ONCE = 4
+"""Requests that are encrypted and written before other tasks run: about a millisecond."""
+
 PendingWebPush: TypeAlias = PendingRequest[WebPushRequest, WebPushAnswer]
+
+
+class _Message(NamedTuple):
+    """A request of an app, which waits for a connection or for an answer; its fields are those of `submit`."""
+
+    pending: PendingWebPush
+    app: str
+    endpoint: Endpoint
+    hosts: AllowedHosts
+    written: Callable[[Endpoint], bytes]
 
 
 class _Origin:
@@ -47,8 +59,10 @@ class _Origin:
     """
 
     def __init__(self) -> None:
-        self.slots = FairSemaphore("Web Push requests", CONNECTIONS, max_waiting=math.inf)
-        self.users = 0
+        self.waiting: FairQueue[str, _Message] = FairQueue()
+        self.in_flight = 0
+        """Requests that have a connection, or wait until theirs is open."""
+
         self._delayed_until_ms = 0
         self._apps_delayed_until_ms: dict[str, int] = {}
         self._latest_delayed: dict[str, tuple[str, int]] = {}
@@ -59,7 +73,7 @@ class _Origin:
         self._apps_delayed_until_ms = {app: at for app, at in self._apps_delayed_until_ms.items() if at > now_ms}
         self._latest_delayed = {app: latest for app, latest in self._latest_delayed.items() if latest[1] > now_ms}
         is_delayed = self._latest_delayed or self._apps_delayed_until_ms or self._delayed_until_ms > now_ms
-        return not (self.users or self.idle or is_delayed)
+        return not (self.waiting or self.in_flight or self.idle or is_delayed)
 
     def delayed_until_ms(self, app: str) -> int:
         """Return until when the service wants no requests of the app."""
@@ -82,13 +96,17 @@ class _Origin:
 
 
 class PushServices:
-    """Posts to endpoints. `close` ends all requests without an answer, and calls `on_close`."""
+    """Posts to endpoints, with no task for each request. `close` ends all without an answer, and calls `on_close`."""
 
     def __init__(self, connector: Connector, clock: Clock, on_close: Callable[[], None] = lambda: None) -> None:
         self._connector = connector
         self._clock = clock
         self._origins: dict[str, _Origin] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._sendable: dict[_Origin, None] = {}
+        self._is_scheduled = False
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._busy: set[HttpClientConnection] = set()
+        self._closed = False
         self._sweep: asyncio.TimerHandle | None = None
         self._on_close = on_close
         self._unreachable = UnreachableServices("webpush", clock)
@@ -100,91 +118,114 @@ class PushServices:
 
         `app`: the public key of the request's app. `written`: the request's bytes, made right before it is sent.
         """
-        task = background.start("Web Push request", self._send(pending, app, hosts, written))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        try:
+            endpoint = parse_endpoint(pending.request.subscription.endpoint)
+            hosts.check(endpoint)
+        except EndpointRefusedError:
+            asyncio.get_running_loop().call_soon(self._answer, pending, WebPushAnswer(LOCAL, ENDPOINT_REFUSED))
+            return
+        if (origin := self._origins.get(endpoint.origin)) is None:
+            origin = self._origins[endpoint.origin] = _Origin()
+            self._sweep_later()
+        origin.waiting.put(app, _Message(pending, app, endpoint, hosts, written))
+        self._schedule(origin)
 
     async def close(self) -> None:
-        tasks = list(self._tasks)
+        self._closed = True
+        tasks = list(self._connecting)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._sweep is not None:
             self._sweep.cancel()
+        for connection in self._busy:
+            connection.close()
         for origin in self._origins.values():
             origin.idle.close()
         self._unreachable.clear()
         self._on_close()
 
-    async def _send(
-        self, pending: PendingWebPush, app: str, hosts: AllowedHosts, written: Callable[[Endpoint], bytes]
-    ) -> None:
-        try:
-            endpoint = parse_endpoint(pending.request.subscription.endpoint)
-            hosts.check(endpoint)
-        except EndpointRefusedError:
-            answer = WebPushAnswer(LOCAL, ENDPOINT_REFUSED)
-            CHANNEL_ANSWERS.labels("webpush", label(answer)).inc()
-            pending.answered(answer)
-            return
-        if (origin := self._origins.get(endpoint.origin)) is None:
-            origin = self._origins[endpoint.origin] = _Origin()
-        origin.users += 1
-        try:
-            async with origin.slots.slot(app):
-                await self._send_now(pending, app, endpoint, origin, hosts, written)
-        finally:
-            origin.users -= 1
-            self._sweep_later()
+    # --- from the queues to the connections
 
-    async def _send_now(
-        self,
-        pending: PendingWebPush,
-        app: str,
-        endpoint: Endpoint,
-        origin: _Origin,
-        hosts: AllowedHosts,
-        written: Callable[[Endpoint], bytes],
-    ) -> None:
+    def _schedule(self, origin: _Origin) -> None:
+        """Send what waits for the origin in the next turns of the event loop, as far as it has free connections."""
+        self._sendable[origin] = None
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._send_some)
+
+    def _send_some(self) -> None:
+        """Send some requests, with origins in turns."""
+        self._is_scheduled = False
+        for _ in range(_AT_ONCE):
+            if self._closed or (origin := next(iter(self._sendable), None)) is None:
+                return
+            del self._sendable[origin]
+            if origin.in_flight < CONNECTIONS and (taken := origin.waiting.take()) is not None:
+                self._send(origin, taken[1])
+                self._schedule(origin)
+
+    def _send(self, origin: _Origin, message: _Message) -> None:
         now_ms = self._clock.now_ms()
-        if not pending.is_wanted():
-            pending.skipped()
-        elif now_ms < (until_ms := origin.delayed_until_ms(app)):
-            pending.answered(WebPushAnswer(503, "HTTP 503", until_ms - now_ms))
+        if not message.pending.is_wanted():
+            message.pending.skipped()
+        elif now_ms < (until_ms := origin.delayed_until_ms(message.app)):
+            message.pending.answered(WebPushAnswer(503, "HTTP 503", until_ms - now_ms))
         else:
-            answer = await self._post(pending.request, endpoint, origin, hosts, written)
-            origin.note_delay(app, pending.request.subscription.endpoint, answer, self._clock.now_ms())
-            CHANNEL_ANSWERS.labels("webpush", label(answer)).inc()
-            pending.answered(answer)
+            origin.in_flight += 1
+            if (connection := origin.idle.take()) is not None:
+                self._write(origin, message, connection)
+            else:
+                task = background.start("connection to a push service", self._connect(origin, message))
+                self._connecting.add(task)
+                task.add_done_callback(self._connecting.discard)
 
-    async def _post(
-        self,
-        request: WebPushRequest,
-        endpoint: Endpoint,
-        origin: _Origin,
-        hosts: AllowedHosts,
-        written: Callable[[Endpoint], bytes],
-    ) -> WebPushAnswer:
+    async def _connect(self, origin: _Origin, message: _Message) -> None:
+        """Send the request over a new connection."""
+        endpoint, hosts = message.endpoint, message.hosts
         try:
-            connection = origin.idle.take() or (await self._connector.connect(endpoint, hosts, HttpClientConnection))[1]
+            _, connection = await self._connector.connect(endpoint, hosts, HttpClientConnection)
         except EndpointRefusedError:
-            return WebPushAnswer(LOCAL, ENDPOINT_REFUSED)
+            self._conclude(origin, message, WebPushAnswer(LOCAL, ENDPOINT_REFUSED))
         except UnavailableError:
             if service := hosts.service_of(endpoint):  # devices choose the others, which may never have existed
                 self._unreachable.failed(service)
-            return WebPushAnswer(LOCAL, NO_CONNECTION)
-        if self._unreachable and (service := hosts.service_of(endpoint)):
+            self._conclude(origin, message, WebPushAnswer(LOCAL, NO_CONNECTION))
+        else:
+            self._write(origin, message, connection)
+
+    def _write(self, origin: _Origin, message: _Message, connection: HttpClientConnection) -> None:
+        if self._unreachable and (service := message.hosts.service_of(message.endpoint)):
             self._unreachable.reached(service)
-        try:
-            status, headers, content = await connection.post(written(endpoint))
-        except NoAnswerError as error:
+        self._busy.add(connection)
+        connection.send(message.written(message.endpoint), partial(self._answered, origin, message, connection))
+
+    # --- answers
+
+    def _answered(
+        self, origin: _Origin, message: _Message, connection: HttpClientConnection, found: HttpAnswer | NoAnswerError
+    ) -> None:
+        if self._closed:
+            return
+        self._busy.discard(connection)
+        if isinstance(found, NoAnswerError):
             connection.close()
-            return WebPushAnswer(UNKNOWN, str(error))
-        except asyncio.CancelledError:
-            connection.close()
-            raise
-        origin.idle.put(connection, asyncio.get_running_loop().time())
-        return parse_answer(status, headers, content, self._clock.now_ms())
+            answer = WebPushAnswer(UNKNOWN, str(found))
+        else:
+            origin.idle.put(connection, asyncio.get_running_loop().time())
+            answer = parse_answer(*found, self._clock.now_ms())
+        self._conclude(origin, message, answer)
+
+    def _conclude(self, origin: _Origin, message: _Message, answer: WebPushAnswer) -> None:
+        """Let the origin send the next request, and answer this one."""
+        origin.in_flight -= 1
+        origin.note_delay(message.app, message.pending.request.subscription.endpoint, answer, self._clock.now_ms())
+        self._schedule(origin)
+        self._answer(message.pending, answer)
+
+    def _answer(self, pending: PendingWebPush, answer: WebPushAnswer) -> None:
+        CHANNEL_ANSWERS.labels("webpush", label(answer)).inc()
+        pending.answered(answer)
 
     def _sweep_later(self) -> None:
         if self._sweep is None:
@@ -235,8 +276,5 @@ class WebPushSender:
             ("content-length", str(len(body))),
             *request.headers(authorization, self._clock.now_ms()),
         ]
-        return b"".join([f"POST {endpoint.target} HTTP/1.1\r\n".encode(), *_lines(headers), b"\r\n", body])
-
-
-def _lines(headers: Sequence[tuple[str, str]]) -> list[bytes]:
-    return [f"{name}: {value}\r\n".encode() for name, value in headers]
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
+        return f"POST {endpoint.target} HTTP/1.1\r\n{lines}\r\n".encode() + body

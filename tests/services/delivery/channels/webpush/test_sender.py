@@ -12,11 +12,12 @@ from services.delivery.channels.health import UnreachableServices
 from services.delivery.channels.webpush.encryption import Subscription
 from services.delivery.channels.webpush.request import WebPushRequest, urgency, web_push_text
 from services.delivery.channels.webpush.responses import ENDPOINT_REFUSED, LOCAL, NO_CONNECTION, UNKNOWN, WebPushAnswer
-from services.delivery.channels.webpush.sender import CONNECTIONS, PushServices, WebPushSender
+from services.delivery.channels.webpush.sender import _AT_ONCE, CONNECTIONS, PushServices, WebPushSender
 from services.delivery.channels.webpush.vapid import VapidHeaders
 from services.domain.channel_credentials.webpush import WebPushCredentials
 from services.domain.endpoint_connections import ReplacedConnector
 from services.domain.push_endpoints import AllowedHosts
+from services.net.http import client
 from services.net.http.client import MAX_ANSWER_BYTES
 from services.process.clock import ManualClock
 from services.process.metrics import CHANNEL_UNREACHABLE
@@ -218,6 +219,52 @@ async def test_a_pause_that_a_service_asks_of_one_subscription_is_no_other_ones(
         assert len(service.requests) == 4
         assert await answer_of(sender, pending(f"{ENDPOINT}c")) == WebPushAnswer(503, "HTTP 503", 60_000)
         assert len(service.requests) == 4
+
+
+async def test_other_tasks_run_while_many_messages_are_encrypted() -> None:
+    service = RawService(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
+    wanted: list[Pending] = []
+
+    class Noted(Pending):
+        def is_wanted(self) -> bool:
+            wanted.append(self)
+            return True
+
+    async with sender_to(service) as sender:
+        messages = [Noted(pending().request) for _ in range(3 * CONNECTIONS)]
+        for message in messages:
+            sender.submit(message)
+        in_turns = []
+        while len(wanted) < CONNECTIONS:
+            await asyncio.sleep(0)
+            in_turns.append(len(wanted))
+        assert in_turns[:3] == [_AT_ONCE, 2 * _AT_ONCE, 3 * _AT_ONCE]
+        assert await asyncio.gather(*(message.result for message in messages)) == [WebPushAnswer(201)] * len(messages)
+    assert wanted == messages
+    assert service.connections == CONNECTIONS
+
+
+async def test_a_service_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = HeldService(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
+    async with sender_to(service) as sender:
+        monkeypatch.setattr(client, "ANSWER_S", 0.02)
+        assert await answer_of(sender, pending()) == WebPushAnswer(UNKNOWN, "no answer within 0.02 s")
+        monkeypatch.setattr(client, "ANSWER_S", 60)
+        service.release(2)
+        assert await answer_of(sender, pending()) == WebPushAnswer(201)
+    assert service.connections == 2
+
+
+async def test_messages_of_a_closed_sender_are_not_answered() -> None:
+    service = HeldService(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
+    messages = [pending() for _ in range(2 * CONNECTIONS)]
+    async with sender_to(service) as sender:
+        for message in messages:
+            sender.submit(message)
+        await until_holds(lambda: len(service.requests) == CONNECTIONS)
+    service.release(CONNECTIONS)
+    await run_ready_tasks()
+    assert not any(message.result.done() for message in messages)
 
 
 async def test_an_app_with_many_messages_takes_turns_with_another_one() -> None:
