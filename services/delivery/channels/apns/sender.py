@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, assert_never
 from weakref import WeakValueDictionary
 
 from protos.registry.v1.apps_pb2 import App
@@ -72,6 +72,13 @@ class ApnsSender(Http2Sender[ApnsPush, ApnsResult]):
     ) -> None:
         APNS_ANSWERS.labels(label(answer)).inc()
         match handling_of(answer).action:
+            case (
+                ResponseAction.ACCEPT
+                | ResponseAction.REMOVE
+                | ResponseAction.TRY_OTHER_ENVIRONMENT
+                | ResponseAction.FAIL
+            ):
+                slot.circuit.close()
             case ResponseAction.RENEW_TOKEN:
                 if not self._provider_token.renew(token):
                     logger.error("Apple calls a new provider token expired: is this machine's clock right?")
@@ -87,8 +94,8 @@ class ApnsSender(Http2Sender[ApnsPush, ApnsResult]):
                 connection.drain()
             case ResponseAction.REPEAT | ResponseAction.STOP_APP | ResponseAction.DELAY_DEVICE:
                 pass
-            case _:
-                slot.circuit.close()
+            case unknown:
+                assert_never(unknown)
 
 
 # The process's senders: one for each Apple endpoint and signing key, shared by all apps with that key.

@@ -221,7 +221,7 @@ class ClientConnection:
         """Number of requests that may be made now; 0 before the server's settings and after GOAWAY."""
         if self.goaway or not self._has_settings:
             return 0
-        return max(0, self.max_streams - len(self._streams))
+        return max(0, min(self.max_streams - len(self._streams), (_MAX_STREAM_ID - self._next_id) // 2 + 1))
 
     @property
     def unanswered_pings(self) -> int:

@@ -55,6 +55,8 @@ class HeadReader:
             found = _scan(block, self._decoder.header_table_size == 0)
         except (IndexError, ValueError):
             found = self._decode(block)
+        if len(found) == 1 and found[0][0] == b":status":
+            return ResponseHead(_number(found[0][1]))
         statuses = [_number(value) for name, value in found if name == b":status"]
         waits = [value for name, value in found if name == b"retry-after"]
         return ResponseHead(
@@ -71,7 +73,12 @@ class HeadReader:
 
 def literal(name: bytes, value: bytes, secret: bool = False) -> bytes:
     """Encode a field that is not added to the table; `secret`: intermediaries must not add it either."""
-    return (b"\x10" if secret else b"\x00") + _encoded(name) + _encoded(value)
+    return _named(name, secret) + _encoded(value)
+
+
+@lru_cache(maxsize=256)
+def _named(name: bytes, secret: bool) -> bytes:
+    return (b"\x10" if secret else b"\x00") + _encoded(name)
 
 
 def _scan(block: bytes, no_table: bool) -> list[tuple[bytes, bytes]]:

@@ -151,8 +151,9 @@ class Http2Sender(ABC, Generic[Request, Answer]):
         for slot in self._slots:
             if slot.connection is not None and slot.connection.is_closed:
                 slot.connection = None
-            while self._queue and slot.connection is not None and slot.capacity(now_ms) > 0:
-                self._send(slot.connection, self._queue.popleft())
+            while self._queue and slot.connection is not None and (capacity := slot.capacity(now_ms)) > 0:
+                for _ in range(min(capacity, len(self._queue))):
+                    self._send(slot.connection, self._queue.popleft())
         if self._queue:
             self._connect_next(now_ms)
 
