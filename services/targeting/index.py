@@ -180,6 +180,8 @@ class MultiValueIndex(Generic[Value]):
     def put(self, number: int, values: Collection[Value]) -> None:
         """Replace the device's values."""
         old = self._ids_of(number)
+        if not values and not old:
+            return
         new = [self.values.add(value, number) for value in values]
         if new == old:
             return
@@ -213,6 +215,8 @@ class MultiValueIndex(Generic[Value]):
 
     def _ids_of(self, number: int) -> list[int]:
         start = self._starts[number] if number < len(self._starts) else 0
+        if not start:
+            return []
         return self._ids[start + 1 : start + 1 + self._ids[start]].tolist()
 
     def _store(self, number: int, ids: list[int]) -> None:

@@ -74,7 +74,8 @@ class AppIndex:
         proven = [*map(ProvenTag, device.proven_tags), *map(ProvenTag, device.proven_stags)]
         self.tags.put(number, [*device.tags, *device.stags, *proven])
         self.models.put(number, (attributes.brand, attributes.model) if attributes.model else None)
-        self.channels.put(number, [int(address.channel) for address in device.addresses])
+        addresses = device.addresses
+        self.channels.put(number, [int(address.channel) for address in addresses] if addresses else ())
         for attribute, index in self.attributes.items():
             index.put(number, getattr(attributes, ATTRIBUTES[attribute]) or None)
 
