@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from analytics.erasure_batches import ErasureBatches
 from analytics.ingestion.batch_reader import IngestionLimits
 from analytics.projection import AnalyticsStore, DeferredIngestion, StoreStartTimeouts, connect, open_ingestion
 from analytics.replay import fill, rebuild, verify
@@ -38,9 +39,15 @@ def build(settings: AnalyticsSettings, context: RoleContext) -> BuiltRole:
     store = AnalyticsStore(clickhouse, settings.history_days, settings.zone(), is_first=is_first, timeouts=timeouts)
     ahead = clickhouse.limited(settings.query_limits()._replace(seconds=_PREWARM_S))
     prewarm = [Prewarm(ahead, context.clock, settings.zone())] if is_first else []
+    erasures = ErasureBatches(context.log, store, clickhouse, ingestion, context.clock, settings.erasure_batch_s)
     return BuiltRole(
         ROLE_NAME,
-        services=[store, DeferredIngestion(store, ingestion, timeouts.at_most_s), *prewarm],
+        services=[
+            store,
+            DeferredIngestion(store, ingestion, timeouts.at_most_s),
+            *prewarm,
+            *([erasures] if is_first else []),
+        ],
         servicers=[lambda server: add_AnalyticsServiceServicer_to_server(servicer, server)],
     )
 

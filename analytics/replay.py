@@ -7,6 +7,8 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from analytics.digest import digest
+from analytics.erasure_batches import read_erasures
+from analytics.erasures import forget
 from analytics.ingestion.ingestion import sources
 from analytics.projection import connect, open_ingestion
 from analytics.settings import ROLE_NAME, AnalyticsSettings
@@ -88,6 +90,7 @@ async def _fold(settings: AnalyticsSettings, source: ReplaySource, clickhouse: C
     await migrate(clickhouse)
     ingestion = open_ingestion(settings, source.log, clickhouse, offsets_file)
     await ingestion.apply_until(source.ends, source.progress.advance)
+    await forget(clickhouse, await read_erasures(source.log, source.ends))
 
 
 def _retained_since_ms(settings: AnalyticsSettings) -> int:

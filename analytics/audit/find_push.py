@@ -21,6 +21,7 @@ class PushRecord(NamedTuple):
     """A row of `pushes`, or of `task_pushes` while the task is not sent.
 
     `filter` is a serialised Filter, or empty; `stored_summary` of another audience is a serialised AudienceSummary.
+    `erased_ms`: since when the content is gone, because a device of the push is erased; else 0.
     """
 
     msgid: int
@@ -38,6 +39,7 @@ class PushRecord(NamedTuple):
     address: str
     request_id: str
     platform: str
+    erased_ms: int
 
     @property
     def rule(self) -> Filter | None:

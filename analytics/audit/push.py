@@ -120,6 +120,7 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: 
         ),
         *await _outcome_entries(clickhouse, push.appkey, push.msgid, push.last_msgid, by_channel),
         *(await _message_entries(clickhouse, push.appkey, msgid, of_message) if msgid != push.msgid else []),
+        *([entry("content erased", push.erased_ms)] if push.erased_ms else []),
     ]
     return AuditPushResponse(
         msgid=push.msgid,

@@ -32,6 +32,7 @@ _ORDER = {
                 "dropped",
             ),
             *("cancel command", "push cancelled", "cancelled", "expired", "finished", "push failed"),
+            "content erased",
         )
     )
 }

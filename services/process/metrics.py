@@ -174,6 +174,11 @@ SILENT_SHARE = Gauge(
     "Share of the registered devices of an app that have been silent for too long, at the latest pass",
     ["appkey"],
 )
+ERASURE_STATEMENTS = Counter(
+    "carillon_analytics_erasure_statements_total",
+    "Statements that changed a table of the analytics store, to forget erased persons",
+    ["table"],
+)
 APPS_PAUSED = Gauge("carillon_apps_paused", "Apps that are paused, by their own pause or by that of all apps")
 PUSHES_STARTED = Counter("carillon_delivery_pushes_started_total", "Pushes started, counted once per partition")
 ACCEPTED_TO_SENT = Histogram(
