@@ -396,7 +396,7 @@ class RegistryServicer(RegistryServiceServicer):
         app = self._app(request.appkey)
         change_settings(app, request, self._context.keys)
         known = self._app(request.appkey)
-        if app != known:
+        if app != known and not request.only_check:
             await self._write(app, "set", settings_changed(known, app), request.origin)
         return UpdateAppResponse(app=app, installation_pause=self._context.apps.installation_pause)
 

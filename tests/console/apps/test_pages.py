@@ -142,6 +142,12 @@ async def test_settings_are_changed_by_the_teams_administrator_and_quotas_by_the
         refused = await head.post(path, **{**form, **wrong})
         assert (refused.status_code, "News &amp; more" in refused.text) == (400, True)
         assert 'role="alert"' in refused.text
+    several = {"name": " ", "period": "x", "allow_from": "10.0.0.1 nowhere", "identity_keys": "no key"}
+    refused = await head.post(path, **{**form, **several, "identity": "accept"})
+    assert "4 fields must be corrected:" in text_of(refused), re.findall("alert bad.*", refused.text)
+    assert set(re.findall('href="#f-([a-z_]+)"', refused.text)) == several.keys()
+    unchanged = text_of(await head.get(f"/apps/{appkey}"))
+    assert "Way to the devices own connection, or a channel" in unchanged, "a check changes nothing"
     changed = await head.post(path, **form, allow_from="192.0.2.7\n198.51.100.0/24", devices="5")
     page = text_of(await head.get(changed.headers["location"]))
     for words in (
