@@ -20,9 +20,10 @@ def key_ring(directory: Path) -> KeyRing:
 
 
 def erasure(
-    sealer: Sealer, appkey: str, devices: Sequence[Device], aliases: Collection[str] = (), *, time_ms: int
+    sealer: Sealer | None, appkey: str, devices: Sequence[Device], aliases: Collection[str] = (), *, time_ms: int
 ) -> NewRecord:
     """Return the record of an erasure, as the registry appends it."""
+    assert sealer is not None
     erased = person_erased(sealer, appkey, devices, aliases)
     fact = ErasureFact(meta=Meta(event_id=bytes(16), time_ms=time_ms, writer="registry"), erased=erased)
     return NewRecord(ERASURES.name, 0, erased.erasure_id.encode(), fact.SerializeToString())

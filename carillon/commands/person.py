@@ -97,8 +97,9 @@ def erase(appkey: str, alias: str | None, token: str | None, yes: bool, as_json:
 NOT_FORGOTTEN = (
     "rows of analytics in ClickHouse",
     "records from before `carillon keys seal`, in the log, its archive and its backups",
+    "contents of pushes to more than 16 devices, bodies of drafts, and answers to requests with an idempotency key",
+    "copies of states in the archive of the log, until the next ones are saved",
     "copies of the keys of persons that were made before, with backups of the log",
-    "the token in records of other devices that took an alias or an address from this one, or lost one to it",
 )
 """What an erasure leaves."""
 

@@ -196,7 +196,7 @@ class KeyRing:
         self._names = store.names()
         self._blocks: dict[int, Block] = {}
         self._ciphers: OrderedDict[int, tuple[bytes, AESGCM]] = OrderedDict()
-        self._forgotten: dict[int, list[int]] = {}
+        self._forgotten: dict[int, set[int]] = {}
         self._unstored: set[int] = set()
         self._lock = threading.Lock()
 
@@ -242,7 +242,7 @@ class KeyRing:
         leaf = _leaf(subject)
         number = leaf >> _LEAF_BITS
         with self._lock:
-            self._forgotten.setdefault(number, []).append(leaf & _MASK)
+            self._forgotten.setdefault(number, set()).add(leaf & _MASK)
             if (block := self._blocks.get(number)) is not None:
                 self._blocks[number] = self._without_forgotten(number, block)
             self._ciphers.pop(leaf, None)

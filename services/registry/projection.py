@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from services.domain.apps import AppDirectory
+from services.domain.sealed_log import sealer_of
 from services.domain.settings import Settings
-from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS
+from services.domain.topics import DEVICE_COMMANDS, DEVICES, ERASURES_PARTITION, SESSIONS
 from services.log.identity import check_log_identity
 from services.log.point_in_time import until_ready
 from services.log.port import Log, Partition
@@ -71,6 +72,7 @@ class RegistryProjection:
             on_returns,
             writes_other_topics=True,
             given=load_given(directory),
+            sealer=lambda: sealer_of(log),
         )
         self.attribute_changes = rules.changes
         epochs = Epochs(self.devices.epochs(), self.devices.set_epoch)
@@ -117,7 +119,7 @@ class RegistryProjection:
             rules,
             self.devices,
             DeadLetters(self._dead_letters, ROLE_NAME),
-            applies=_partitions(SESSIONS, numbers),
+            applies=[*_partitions(SESSIONS, numbers), ERASURES_PARTITION],
             decides=_partitions(DEVICE_COMMANDS, numbers),
             own=self._own,
             fencing=self.fencing,

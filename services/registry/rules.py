@@ -9,7 +9,7 @@ from protos.registry.v1.devices_pb2 import AliasTaken, ClearAddress, ClearAlias,
 from services.domain.addresses import channel_name
 from services.domain.ids import RecordStamp
 from services.domain.revocations import RevokedKeys, revocations_key
-from services.domain.sealing import is_name
+from services.domain.sealing import Sealer, is_name
 from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, device_key
 from services.log.port import Partition, Record
 from services.log.topics import partition_of
@@ -58,6 +58,7 @@ class DeviceRules:
         *,
         writes_other_topics: bool = False,
         given: NextNumbers = MappingProxyType({}),
+        sealer: Callable[[], Sealer | None] = lambda: None,
     ) -> None:
         """`writes_other_topics`: False where commands are decided once more; other topics have their facts. `given`:
         numbers below these were given out before the log went back.
@@ -73,7 +74,7 @@ class DeviceRules:
         self._decided_ids: dict[bytes, tuple[int, int]] = {}
         self._apps_with_lost_devices: set[str] = set()
         self.changes = AttributeChanges(devices.changes)
-        self.apply = DeviceState(devices, self.changes, on_revocations, on_returns).apply
+        self.apply = DeviceState(devices, self.changes, on_revocations, on_returns, sealer).apply
 
     def decide(self, record: Record, command: DeviceCommand) -> Sequence[Fact]:
         """Return the facts that follow, after changes of attributes that the log may lack.

@@ -13,9 +13,12 @@ from protos.gateway.v1.sessions_pb2 import (
     SessionFact,
 )
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
+from protos.registry.v1.erasures_pb2 import ErasureFact
 from services.domain.device_numbers import check_device, check_revocations
 from services.domain.ids import RecordStamp
-from services.domain.topics import DEVICE_COMMANDS, SESSIONS, device_key
+from services.domain.sealed_log import FORGOTTEN_LATE_MS
+from services.domain.sealing import Sealer
+from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, device_key
 from services.log.port import Record
 from services.log.topics import partition_of
 from services.registry.decide import counted
@@ -104,13 +107,19 @@ class DeviceState:
         changes: AttributeChanges,
         on_revocations: Callable[[], None],
         on_returns: Callable[[], None],
+        sealer: Callable[[], Sealer | None] = lambda: None,
     ) -> None:
+        """`sealer` returns what the process opens sealed records with."""
+        self._sealer = sealer
         self._devices = devices
         self._changes = changes
         self._on_revocations = on_revocations
         self._on_returns = on_returns
 
-    def apply(self, record: Record, message: DeviceFact | SessionFact) -> None:
+    def apply(self, record: Record, message: DeviceFact | SessionFact | ErasureFact) -> None:
+        if isinstance(message, ErasureFact):
+            self._forget(message)
+            return
         if isinstance(message, SessionFact):
             if message.HasField("attributes_changed"):
                 self._changes.apply_change(record.partition, message.attributes_changed)
@@ -131,6 +140,18 @@ class DeviceState:
                 pass
             case unexpected:
                 assert_never(unexpected)
+
+    def _forget(self, fact: ErasureFact) -> None:
+        """Put names in the place of tokens and aliases of an erased person in the records of other devices."""
+        if (sealer := self._sealer()) is None:
+            return
+
+        def left(device: Device) -> Device | None:
+            changed = sealer.without(DEVICES.name, device.partition, DeviceFact(device=device), fact.erased)
+            is_erased = changed is not None and changed.device.token != device.token  # a stub takes its place
+            return None if changed is None or is_erased else changed.device
+
+        self._devices.forget(fact.erased.appkey, fact.meta.time_ms + FORGOTTEN_LATE_MS, left)
 
 
 class AliasState:

@@ -5,7 +5,7 @@ second 40 once it has been active, and 60 more with an alias.
 """
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from protos.gateway.v1.sessions_pb2 import AttributeChange, SessionEvent
@@ -22,9 +22,10 @@ DEVICES_FILE = "devices.sqlite"
 DEVICES_DDL = """
 CREATE TABLE devices (
   appkey TEXT NOT NULL, token TEXT NOT NULL, partition INTEGER NOT NULL, number INTEGER NOT NULL,
-  removed_ms INTEGER NOT NULL, invalid INTEGER NOT NULL, record BLOB NOT NULL,
+  removed_ms INTEGER NOT NULL, invalid INTEGER NOT NULL, record BLOB NOT NULL, names_others INTEGER NOT NULL,
   UNIQUE (appkey, token), UNIQUE (appkey, partition, number));
 CREATE INDEX devices_invalid ON devices (appkey, removed_ms DESC, token) WHERE invalid = 1;
+CREATE INDEX devices_naming_others ON devices (appkey) WHERE names_others = 1;
 CREATE TABLE activity (
   appkey TEXT NOT NULL, partition INTEGER NOT NULL, number INTEGER NOT NULL, active_ms INTEGER NOT NULL,
   PRIMARY KEY (appkey, partition, number)) WITHOUT ROWID;
@@ -179,9 +180,9 @@ class DeviceTable:
                     (device.token, device.appkey, device.partition, device.number),
                 )
             self._rows.execute(
-                "INSERT INTO devices VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (appkey, token) DO UPDATE SET"
+                "INSERT INTO devices VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (appkey, token) DO UPDATE SET"
                 " partition = excluded.partition, number = excluded.number, removed_ms = excluded.removed_ms,"
-                " invalid = excluded.invalid, record = excluded.record",
+                " invalid = excluded.invalid, record = excluded.record, names_others = excluded.names_others",
                 (
                     device.appkey,
                     device.token,
@@ -190,6 +191,7 @@ class DeviceTable:
                     device.removed_ms,
                     _is_invalid(device),
                     device.SerializeToString(deterministic=True),
+                    bool(_losses(device)),
                 ),
             )
         except sqlite3.IntegrityError:
@@ -197,6 +199,20 @@ class DeviceTable:
                 f"two devices of app {device.appkey} have number {device.number} in partition {device.partition}:"
                 " two registries wrote to it, so check that each has its own CARILLON_SHARD; or the record is forged"
             ) from None
+
+    def forget(self, appkey: str, until_ms: int, left: Callable[[Device], Device | None]) -> None:
+        """Replace the devices of an app that name other devices in their losses up to a time by what `left` returns.
+
+        None: the device stays as it is.
+        """
+        rows = self._rows.execute(
+            "SELECT record FROM devices INDEXED BY devices_naming_others WHERE appkey = ? AND names_others = 1",
+            (appkey,),
+        ).fetchall()
+        for (record,) in rows:
+            device = Device.FromString(record)
+            if max(_losses(device), default=0) <= until_ms and (changed := left(device)) is not None:
+                self._put_record(changed)
 
     def revoke(self, revocations: Revocations) -> None:
         """Insert or replace the partition's revocation record. ValueError: its numbers are no bitmap."""
@@ -305,6 +321,12 @@ class DeviceTable:
 
 def _activity_rows(partition: int, events: Iterable[SessionEvent]) -> list[tuple[str, int, int, int, int]]:
     return [(event.appkey, partition, event.number, event.time_ms, _DAY_MS) for event in events]
+
+
+def _losses(device: Device) -> list[int]:
+    """Return when the device lost an alias or an address to another device."""
+    alias = [device.alias_lost.lost_ms] if device.HasField("alias_lost") else []
+    return [*alias, *(lost.lost_ms for lost in device.addresses_lost if lost.to_token)]
 
 
 def _is_invalid(device: Device) -> bool:

@@ -27,8 +27,8 @@ def sealed(harness: AccountsHarness, tmp_path: Path) -> SealedLog:
 
 
 async def test_drafts_and_test_devices_forget_a_person(harness: AccountsHarness, sealed: SealedLog) -> None:
-    ring = sealed.sealer.ring
-    name = ring.name("token", APP, TOKEN)
+    assert sealed.sealer is not None
+    name = sealed.sealer.ring.name("token", APP, TOKEN)
     async with harness.running():
         author = await harness.user()
         team_id = await harness.team((author, "sender"))

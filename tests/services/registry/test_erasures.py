@@ -16,7 +16,7 @@ from services.domain.addresses import address_hash
 from services.domain.person_keys import KeyRing
 from services.domain.recorded_reasons import FixedReason
 from services.domain.sealed_log import SealedLog
-from services.domain.sealing import Sealer, stub_token
+from services.domain.sealing import Sealer, is_name, stub_token
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, ERASURES, decode
 from services.errors import ConflictError, NotFoundError
 from services.log.port import Log, NewRecord, Record
@@ -29,7 +29,9 @@ from tests.services.registry.conftest import (
     NOON_MS,
     RunningRegistry,
     Start,
+    alias_cleared,
     command,
+    position_of_fact,
     records,
     register,
     set_alias,
@@ -236,3 +238,31 @@ async def test_the_command_erases_and_says_what_is_left(registry: RunningRegistr
     assert await registry.device(app.appkey, TOKEN) is None
     again = await carillon(*given, "--yes", group="person")
     assert (again.code, CANARY in again.out) == (1, False)
+
+
+async def test_records_of_other_devices_forget_the_token_and_the_alias(registry: RunningRegistry) -> None:
+    """An alias has ten devices at most, an address one; who loses one remembers to whom."""
+    app = await with_person(registry)
+    for number in range(1, 11):
+        token = f"{CANARY}-{number}"
+        await registry.apply(register(app, token, NOON_MS + number), set_alias(app, token, ALIAS, NOON_MS + number))
+    shared = SetAddress(channel=CHANNEL_FCM, address="kept")
+    await registry.apply(command(app, TOKEN, set_address=shared, at_ms=NOON_MS + 50))
+    await position_of_fact(registry.log, lambda device: device.token == "other" and bool(device.addresses_lost))
+    await alias_cleared(registry.log, TOKEN)
+    await erase(registry, app, alias=ALIAS)
+
+    async def forgets_alias() -> bool:
+        left = await registry.device(app.appkey, TOKEN)
+        return left is not None and is_name(left.alias_lost.alias) and is_name(left.alias_lost.to_token)
+
+    await until(forgets_alias)
+    assert (await registry.verify()).equal
+    await erase(registry, app, token=TOKEN)
+
+    async def forgets_token() -> bool:
+        left = await registry.device(app.appkey, "other")
+        return left is not None and is_name(left.addresses_lost[0].to_token)
+
+    await until(forgets_token)
+    assert (await registry.verify()).equal
