@@ -23,7 +23,7 @@ OKHTTP_PAGE = ROOT / "docs/okhttp.md"
 ANDROID_PAGE = ROOT / "docs/android-sdk.md"
 COROUTINES_PAGE = ROOT / "docs/coroutines.md"
 _CACHE = ROOT / ".cache/kotlin-sdk"
-_ANDROIDS = ROOT / ".cache/androids"
+ANDROIDS = ROOT / ".cache/androids"
 """Robolectric's Androids, 600 MB, which all builds share."""
 LEVELS = ("24", "26", "34", "35")
 """The API levels of these: Android 7, 8, 14 and 15."""
@@ -79,7 +79,7 @@ def android_sdk() -> BuiltModule:
     """
     kotlin_sdk()
     pages = {"android": [ANDROID_PAGE], "android-ktx": [COROUTINES_PAGE]}
-    options = ["-pl", "sample,android-ktx", "-am", f"-Dandroids={_ANDROIDS}", "-Duntested=true"]
+    options = ["-pl", "sample,android-ktx", "-am", f"-Dandroids={ANDROIDS}", "-Duntested=true"]
     return BuiltModule(_built("android", pages, options))
 
 
@@ -95,7 +95,7 @@ def sample_app() -> BuiltModule:
 
 def run_on_android(sdk: BuiltModule, main: str, level: str, *options: str) -> list[str]:
     """Return the command that runs a class of JUnit on the Android of an API level, in the module's folder."""
-    robolectric = {"offline": "true", "dependency.dir": _ANDROIDS, "enabledSdks": level}
+    robolectric = {"offline": "true", "dependency.dir": ANDROIDS, "enabledSdks": level}
     properties = [f"-Drobolectric.{name}={value}" for name, value in robolectric.items()]
     return sdk.command(f"org.junit.runner.JUnitCore {main}", *properties, *_OPENED, *options)
 

@@ -18,6 +18,7 @@ from testkit.edge.scripted_endpoint import ScriptedEndpoint
 from testkit.gateway.role import IOS, RunningGateway
 from testkit.gateway.scripted_gateway import Json, ScriptedConnection, ScriptedGateway
 from testkit.gateway.websocket import BOUND_S
+from testkit.kotlin_sdk import SOURCES
 from testkit.programs import needed
 from testkit.repository import ROOT
 from tests.contract.sdk.test_packages import for_gateway, shows_a_push, snippet
@@ -57,13 +58,23 @@ def of_javascript() -> set[str]:
     return {*re.findall(r"^  (?:get )?(\w+)[(:]", device + worker, re.MULTILINE)} - {"constructor"}
 
 
+def of_kotlin(file: str) -> Callable[[], set[str]]:
+    return lambda: {*re.findall(r"^    public fun (\w+)", (SOURCES / file).read_text(), re.MULTILINE)}
+
+
+_ANDROID = "android/src/main/kotlin/dev/carillon/android"
+
+
 @pytest.mark.parametrize(
     ("language", "page", "functions"),
     [
         ("python", "python", of_python),
         ("(?:javascript|js)", "javascript", of_javascript),
+        ("kotlin", "kotlin", of_kotlin("device/src/main/kotlin/dev/carillon/device/CarillonDevice.kt")),
+        ("kotlin", "android", of_kotlin(f"{_ANDROID}/Carillon.kt")),
+        ("kotlin", "android", of_kotlin(f"{_ANDROID}/PushHandler.kt")),
     ],
-    ids=["python", "javascript"],
+    ids=["python", "javascript", "jvm", "android", "android-handler"],
 )
 def test_every_function_stands_in_a_program(language: str, page: str, functions: Callable[[], set[str]]) -> None:
     found = functions()

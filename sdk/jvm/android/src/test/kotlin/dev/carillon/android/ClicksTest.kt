@@ -6,6 +6,7 @@ import android.net.Uri
 import dev.carillon.device.Push
 import java.io.File
 import kotlin.random.Random
+import org.json.JSONArray
 import org.json.JSONObject
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertFalse
@@ -40,19 +41,13 @@ class ClicksTest {
     }
 
     @Test
-    fun `each click action opens what the specification says`() {
-        assertNull(clicked(""))
-        assertNull(clicked(click(0)))
-        assertLaunches(clicked(click(1)))
-        for (action in listOf(2, 8)) {
-            val opened = clicked(click(action, "\"HTTPS://example.org/a?b=c\""))!!
-            assertEquals(listOf(Intent.ACTION_VIEW, "https://example.org/a?b=c"), listOf(opened.action, opened.dataString))
-        }
-        assertEquals(OPEN, clicked(click(3, "\"intent:#Intent;component=$own/$OPEN;end\""))?.component?.className)
-        val picture = """{"picture-addr": "https://example.org/p.png", "popup-mode": 1}"""
-        val flow = """{"flow-mode": 2, "information": [{"title": "One"}, {"title": "Two"}]}"""
-        for ((action, param) in listOf(4 to picture, 5 to picture, 6 to flow, 7 to "{\"url\": \"https://example.org\"}", 7 to "\"https://e.org\"")) {
-            assertEquals("$action", PageActivity::class.java.name, clicked(click(action, param))?.component?.className)
+    fun `each click action opens what the shared vectors say`() {
+        val vectors = JSONArray(File(System.getProperty("vectors"), "clicks.json").readText())
+        for (index in 0 until vectors.length()) {
+            val vector = vectors.getJSONObject(index)
+            val fields = if (vector.isNull("click")) "" else """, "click": ${vector["click"]}"""
+            val push = Push.fromJson(push(1, fields).replace("content 1", "the content"))!!
+            assertEquals(vector.getString("what"), plain(vector["android"]), opened(push))
         }
     }
 
@@ -165,6 +160,48 @@ class ClicksTest {
         val huge = Push.fromJson(push(1, click(4, "{\"picture-addr\": \"${"x".repeat(200_000)}\"}")))!!
         assertNotNull(Push.fromJson(extraOf(huge)))
         assertFalse(extraOf(huge).length > 100_000)
+    }
+
+    private fun opened(push: Push): Map<String, Any?> {
+        val intent = clickIntent(app.context, push) ?: return mapOf("opens" to "nothing")
+        return when (intent.component?.className) {
+            null -> mapOf("opens" to "browser", "url" to intent.dataString)
+            "org.example.Main" -> mapOf("opens" to "app")
+            OPEN -> {
+                val extras = intent.extras?.run { keySet().associateWith { getString(it) } }
+                mapOf("opens" to "activity", "url" to intent.dataString, "extras" to extras)
+            }
+            else -> described(Page.of(Push.fromJson(intent.getStringExtra(PUSH)!!)!!)!!)
+        }
+    }
+
+    private fun described(page: Page): Map<String, Any?> = when (page) {
+        is LandingPage -> mapOf(
+            "opens" to "landing page", "picture" to page.picture?.toString(), "link" to page.link?.toString(),
+            "skip_button" to page.hasSkipButton, "seconds" to page.seconds, "tip" to page.tip,
+            "tip_link" to page.tipLink?.toString(), "wifi_only" to page.isWifiOnly,
+        )
+        is PopUp -> mapOf(
+            "opens" to "pop-up", "title" to page.title, "text" to page.text, "picture" to page.picture?.toString(),
+            "link" to page.link?.toString(), "tip" to page.tip, "tip_link" to page.tipLink?.toString(),
+            "wifi_only" to page.isWifiOnly,
+        )
+        is InformationFlow -> mapOf(
+            "opens" to "information flow", "title" to page.title, "single_article" to page.isSingleArticle,
+            "wifi_only" to page.isWifiOnly,
+            "articles" to page.articles.map {
+                mapOf("title" to it.title, "picture" to it.picture?.toString(), "abstract" to it.abstract, "text" to it.text)
+            },
+        )
+        is RichMediaPage -> mapOf("opens" to "rich media", "url" to page.url.toString())
+    }
+
+    /** A value of JSON as Kotlin's collections, which are equal where the values are. */
+    private fun plain(value: Any?): Any? = when (value) {
+        JSONObject.NULL -> null
+        is JSONObject -> value.keys().asSequence().associateWith { plain(value[it]) }
+        is JSONArray -> List(value.length()) { plain(value[it]) }
+        else -> value
     }
 
     private fun clicked(fields: String): Intent? = clickIntent(app.context, Push.fromJson(push(1, fields))!!)
