@@ -55,10 +55,10 @@ HAND_OVER_BUGS: Sequence[PlantedBug] = (
         (f"{_HAND_OVERS}.begin_request", "found.standing = _Standing.REQUESTED", "pass"),
     ),
     planted_bug(
-        "certain-after-a-restart",
-        "a process that takes over believes that a former one has made no request",
+        "handed-over-while-connected",
+        "a message is handed over although its device is connected",
         "hand-overs",
-        (f"{_HAND_OVERS}.begin", "is_uncertain=True", "is_uncertain=False"),
+        ("services.delivery.due_hand_overs:DueHandOvers._absent_of", "if number not in connections:", "if True:"),
     ),
     planted_bug(
         "returned-while-unknown",
