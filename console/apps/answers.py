@@ -252,15 +252,24 @@ def app_answer(app: StoredApp, installation_pause: StoredPause | None, now_ms: i
     )
 
 
+class StoppedService(NamedTuple):
+    """A channel whose service does not accept the app's credentials. `channel`: its name."""
+
+    channel: str
+    since_ms: int
+    reason: str
+
+
 class ServiceState(NamedTuple):
     """What delivery knows of an app's push services.
 
     `problems`: what Apple's answers show to be wrong. `simulators`: the app's channels in the place of whose services
-    a simulator answers.
+    a simulator answers. `stopped`: the app's channels whose services do not accept its credentials, since when and why.
     """
 
     problems: list[AppleProblem]
     simulators: list[str]
+    stopped: list[StoppedService]
 
 
 def service_state(app: StoredApp, states: Sequence[GetAppleStateResponse]) -> ServiceState:
@@ -268,7 +277,13 @@ def service_state(app: StoredApp, states: Sequence[GetAppleStateResponse]) -> Se
     channels = sorted({channel for state in states for channel in state.simulators})
     simulators = [service_name(channel) for channel in channels if _is_set_up(app, channel)]
     is_ios = app.platform == PLATFORM_IOS
-    return ServiceState(apple_problems(app.appkey, states) if is_ios else [], simulators)
+    latest_first = sorted((each for state in states for each in state.stopped), key=lambda each: -each.since_ms)
+    stopped = {each.channel: each for each in latest_first}
+    return ServiceState(
+        apple_problems(app.appkey, states) if is_ios else [],
+        simulators,
+        [StoppedService(service_name(number), each.since_ms, each.reason) for number, each in sorted(stopped.items())],
+    )
 
 
 def _is_set_up(app: StoredApp, channel: int) -> bool:

@@ -126,6 +126,7 @@ class AppPage(Page):
             "apps/app.html",
             app=app,
             simulators=services.simulators if services else [],
+            stopped=services.stopped if services else [],
             apple=services.problems if services else None if app.platform == PLATFORM_IOS else [],
             team=self.site.accounts.team(self.site.accounts.team_of(appkey)),
             online=(await self.site.observer.read()).devices.get(appkey, 0),

@@ -112,7 +112,8 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     changes = AliasChanges(state, starter, fanout, recorder, resolver, log, applied, clock)
     aliases = AliasesServicer(changes, tenure, starter.has_resumed)
     servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, tenure, starter.has_resumed)
-    apple = AppleStateServicer(state.bad_tokens, apns.stopped, simulators, tenure)
+    stopped_of = {each.service.channel: channel.stopped for each, channel in zip(served, ways.taking_over, strict=True)}
+    apple = AppleStateServicer(state.bad_tokens, apns.stopped, stopped_of, simulators, tenure)
     by_http = ReportsServicer(reports, recorder, tenure, starter.has_resumed)
     checks = {each.service.channel: each.check for each in served if each.check}
     checked = ChannelsServicer(checks, context.apps, tenure)

@@ -21,6 +21,7 @@ from protos.delivery.v1.delivery_pb2 import (
     RecordReportsRequest,
     RecordReportsResponse,
     RefusedKey,
+    StoppedChannel,
 )
 from protos.delivery.v1.delivery_pb2_grpc import (
     AliasesServiceServicer,
@@ -151,16 +152,19 @@ class AppleStateServicer(AppleStateServiceServicer):
         self,
         bad_tokens: BadTokens,
         stopped: Callable[[str], Stopped | None],
+        channels: "Mapping[Channel.ValueType, Callable[[str], Stopped | None]]",
         simulators: "Collection[Channel.ValueType]",
         tenure: DeliveryTenure,
     ) -> None:
-        """`stopped`: since when and why an app's pushes wait, because Apple does not accept its key.
+        """`stopped`: since when and why an app's pushes wait, because Apple does not accept its key; `channels`: the
+        same for the channels of Android apps.
 
         `simulators`: the channels in the place of whose services a simulator answers.
         """
         self._simulators = simulators
         self._bad_tokens = bad_tokens
         self._stopped = stopped
+        self._channels = channels
         self._tenure = tenure
 
     async def GetAppleState(self, request: GetAppleStateRequest, context: Context) -> GetAppleStateResponse:
@@ -172,6 +176,11 @@ class AppleStateServicer(AppleStateServiceServicer):
             bad_tokens=MostlyBadTokens(**bad._asdict()) if bad else None,
             refused_key=RefusedKey(**stopped._asdict()) if stopped else None,
             simulators=self._simulators,
+            stopped=[
+                StoppedChannel(channel=channel, **found._asdict())
+                for channel, stopped_of in self._channels.items()
+                if (found := stopped_of(request.appkey)) is not None
+            ],
         )
 
 

@@ -10,7 +10,7 @@ import httpx
 from console.apps.form import form_of
 from console.shell.page import shown_text
 from console.shell.qr import qr_image
-from protos.delivery.v1.delivery_pb2 import GetAppleStateResponse, MostlyBadTokens, RefusedKey
+from protos.delivery.v1.delivery_pb2 import GetAppleStateResponse, MostlyBadTokens, RefusedKey, StoppedChannel
 from protos.registry.v1.apps_pb2 import CHANNEL_APNS, CHANNEL_FCM, CHANNEL_WEBPUSH, PLATFORM_ANDROID, PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import (
     ChannelChange,
@@ -125,6 +125,11 @@ async def test_an_app_with_credentials_of_a_channel_shows_that_a_simulator_answe
     for service in ("Web Push", "Google's push service (FCM)"):
         assert f"A simulator answers in the place of {service}: what it accepts does not leave this" in page
     assert f"Service account for FCM {ACCOUNT.client_email} Firebase project {ACCOUNT.project_id}" in page
+    stopped = StoppedChannel(channel=CHANNEL_FCM, since_ms=START_MS, reason="PERMISSION_DENIED")
+    console.delivery.apple[appkey] = GetAppleStateResponse(stopped=[stopped])
+    page = text_of(await head.get(f"/apps/{appkey}"))
+    assert "Since 2026-09-21 22:13:20 , Google's push service (FCM) has not accepted the app's credentials" in page
+    assert "(PERMISSION_DENIED). Messages wait for the devices' own connections" in page
 
 
 async def test_settings_are_changed_by_the_teams_administrator_and_quotas_by_the_installations(

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from protos.delivery.v1.delivery_pb2 import CheckChannelRequest, OutcomeKind
-from protos.delivery.v1.delivery_pb2_grpc import ChannelsServiceStub
+from protos.delivery.v1.delivery_pb2 import CheckChannelRequest, GetAppleStateRequest, OutcomeKind
+from protos.delivery.v1.delivery_pb2_grpc import AppleStateServiceStub, ChannelsServiceStub
 from protos.registry.v1.apps_pb2 import CHANNEL_FCM, CHANNEL_WEBPUSH, PLATFORM_ANDROID
 from protos.registry.v1.devices_pb2 import RegisterDevice, SetAddress
 from protos.registry.v1.registry_pb2 import ChannelChange, CreateAppRequest, GetDevicesRequest, UpdateAppRequest
@@ -209,3 +209,16 @@ async def test_neither_a_replay_nor_a_start_asks_google_again(fcm: FcmHarness) -
         await fcm.send_to(silent)
         await fcm.advance_until(lambda: fcm.google.requests == 2)
     await fcm.expect_no_requests(lambda: fcm.google.requests, at_start=False)
+
+
+async def test_a_channel_that_does_not_accept_the_credentials_is_told_with_its_reason(fcm: FcmHarness) -> None:
+    async with fcm.running():
+        phone = await fcm.phone("403-PERMISSION_DENIED:x")
+        await fcm.delivery.advance(20)
+        msgid = await fcm.send_to(phone)
+        await fcm.advance_until(lambda: fcm.google.requests == 1)
+        await fcm.delivery.expect_outcomes(OutcomeRow(msgid, phone.device, RETURNED, "PERMISSION_DENIED"))
+        stub = AppleStateServiceStub(fcm.delivery.server.channel())
+        told = await stub.GetAppleState(GetAppleStateRequest(appkey=fcm.app.appkey))
+        assert [(each.channel, each.reason) for each in told.stopped] == [(CHANNEL_FCM, "PERMISSION_DENIED")]
+        assert not (await stub.GetAppleState(GetAppleStateRequest(appkey="another"))).stopped
