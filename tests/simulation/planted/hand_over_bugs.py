@@ -61,10 +61,10 @@ HAND_OVER_BUGS: Sequence[PlantedBug] = (
         ("services.delivery.due_hand_overs:DueHandOvers._absent_of", "if number not in connections:", "if True:"),
     ),
     planted_bug(
-        "returned-while-unknown",
-        "a message goes back to the own connection although a request for it had no answer",
+        "taken-and-returned",
+        "a message that the channel has taken goes back to the own connection",
         "hand-overs",
-        ("services.delivery.handing_over:last_outcome", "case _ if is_uncertain:", "case _ if False:"),
+        ("services.delivery.handing_over:last_outcome", "return _HANDED_OVER, reason", "return _RETURNED, reason"),
     ),
     planted_bug(
         "claims-not-in-snapshots",

@@ -7,12 +7,12 @@ from tests.simulation.planted.bug import PlantedBug, planted_bug
 _NOT_WRITTEN_AGAIN = (
     (
         "services.replica.fencing:Fencing.check",
-        "self._refused.add((partition, record.key))",
+        "self._refused.add((partition, key_in_clear(self._topics, record, message)))",
         "pass",
     ),
     (
         "services.replica.catch_up:CatchUp._apply",
-        "self._refused.note(partition, record.key, refused=not admitted)",
+        "self._refused.note(partition, key_in_clear(self._topics, record, message), refused=not admitted)",
         "pass",
     ),
 )

@@ -217,6 +217,7 @@ async def test_a_channel_that_does_not_accept_the_credentials_is_told_with_its_r
         await fcm.delivery.advance(20)
         msgid = await fcm.send_to(phone)
         await fcm.advance_until(lambda: fcm.google.requests == 1)
+        await fcm.delivery.advance(1)
         await fcm.delivery.expect_outcomes(OutcomeRow(msgid, phone.device, RETURNED, "PERMISSION_DENIED"))
         stub = AppleStateServiceStub(fcm.delivery.server.channel())
         told = await stub.GetAppleState(GetAppleStateRequest(appkey=fcm.app.appkey))
