@@ -1,20 +1,27 @@
 """The sample app for Android: the APK as `make sdk` makes it, its manifest, and why it is left out elsewhere."""
 
+import asyncio
 import os
 import re
 import struct
 import subprocess
 import zipfile
+from asyncio.subprocess import PIPE
 from pathlib import Path
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 import pytest
 
 from setup import android_sample
 from setup.android_sample import MODULE, merged_manifest
-from testkit.kotlin_sdk import sample_app
+from testkit.gateway.scripted_gateway import ScriptedConnection, ScriptedGateway, push
+from testkit.kotlin_sdk import run_on_android, sample_app
 from testkit.programs import needed
 from tests.contract.sdk.test_android import PERMISSIONS
+
+BOUND_S = 120
+"""Robolectric takes some seconds to make an Android."""
 
 SMALL_BYTES = 100_000
 FEW_METHODS = 1500
@@ -59,6 +66,48 @@ def test_the_apk_is_small_signed_and_has_each_class_that_android_creates(tmp_pat
     assert re.findall(r"^launchable-activity: name='([\w.]+)'", badge, re.MULTILINE) == [
         "dev.carillon.sample.MainActivity"
     ]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("level", ["34", "35"])
+async def test_a_link_connects_the_app_which_shows_what_comes(gateway: ScriptedGateway, level: str) -> None:
+    module = await asyncio.to_thread(sample_app)
+    link = f"carillon://connect?url={quote(gateway.url, safe='')}&appkey=1000000001&alias=alice"
+    command = run_on_android(module, "dev.carillon.sample.SampleRun", level, f"-Dlink={link}")
+    phone = await asyncio.create_subprocess_exec(*command, cwd=module.folder, stdout=PIPE)
+    printed: list[str] = []
+
+    async def says(line: str) -> None:
+        assert phone.stdout is not None
+        async with asyncio.timeout(BOUND_S):
+            while (said := (await phone.stdout.readline()).decode()) != f"{line}\n":
+                printed.append(said)
+                assert said, "".join(printed)
+
+    async def answer(connection: ScriptedConnection) -> None:
+        while True:
+            request = await connection.next()
+            if "id" in request:
+                connection.send({"type": "ok", "id": request["id"], "alias": "alice", "tags": [], "stags": []})
+
+    try:
+        await says("connecting")
+        connection = await gateway.welcome_next(token="t-7")
+        answers = asyncio.create_task(answer(connection))
+        await says("token t-7")
+        connection.send(push(5, "Guten Tag", is_notif=1))
+        await says("shown Guten Tag")
+        connection.send(push(6, "for the app alone"))
+        await says("fields [ws://other.example.org/, 2000000002, bob]")
+        answers.cancel()
+        async with asyncio.timeout(BOUND_S):
+            rest, _ = await phone.communicate()
+        assert phone.returncode == 0, rest.decode()
+    finally:
+        if phone.returncode is None:
+            phone.kill()
+            await phone.wait()
 
 
 def test_the_apps_page_alone_can_be_opened_by_others() -> None:
