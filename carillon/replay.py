@@ -18,7 +18,7 @@ from carillon.progress_bar import ProgressBar, progress_bar
 from carillon.roles import REPLAYABLE, ROLES, role_definition
 from carillon.startup import plain_errors, restrict_permissions
 from services.domain.role import ReplaySupport, RoleDefinition
-from services.domain.role_context import log_with_keys, open_log
+from services.domain.role_context import open_log, readable_log
 from services.domain.settings import Settings, load
 from services.domain.signing_keys import load_signing_keys
 from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, TOPICS
@@ -104,7 +104,7 @@ def _support(role: RoleDefinition[Any]) -> ReplaySupport[Any]:
 async def _readable_log(settings: Settings) -> AsyncIterator[Log]:
     log = await open_log(settings, read_only=True)
     try:
-        yield log_with_keys(settings, load_signing_keys(settings, "replay", reads_master=True), log)
+        yield await readable_log(settings, load_signing_keys(settings, "replay", reads_master=True), log)
     finally:
         await log.close()
 

@@ -304,6 +304,7 @@ def _app_rows(record: Record, message: AppFact) -> list[Row]:
             | "installation_pause"
             | "broadcasts"
             | "key_fingerprint"
+            | "sealing"
             | "team_webhooks"
             | "quota_reached"
             | None

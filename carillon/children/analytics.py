@@ -19,7 +19,7 @@ from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub, add_Ana
 from services.domain.apps import AppDirectory
 from services.domain.master_key import Keys
 from services.domain.role import BuiltRole, RoleContext
-from services.domain.role_context import log_with_keys, open_log
+from services.domain.role_context import open_log, readable_log
 from services.domain.signing_keys import load_signing_keys
 from services.domain.topics import TOPICS
 from services.errors import UnavailableError
@@ -61,7 +61,7 @@ async def _role(settings: AnalyticsSettings) -> AsyncIterator[tuple[BuiltRole, P
     )
     monitored = MonitoredLog(opened, SystemClock())
     try:
-        log = log_with_keys(settings, load_signing_keys(settings, ROLE_NAME, reads_master=False), monitored)
+        log = await readable_log(settings, load_signing_keys(settings, ROLE_NAME, reads_master=False), monitored)
         context = RoleContext(log, SystemClock(), Peers({}, TOPICS), Keys({}), AppDirectory(log))
         yield role_definition(ROLE_NAME).build(settings, context), lambda: monitored.records_read
     finally:

@@ -21,8 +21,11 @@ from protos.registry.v1.devices_pb2 import DeviceCommand, ReserveNumbers
 from services.domain.apps import AppDirectory
 from services.domain.command_writer import Command, CommandWriter
 from services.domain.master_key import KeyPurpose, former_master_file, load_keys, next_master_file
-from services.domain.role_context import open_log
+from services.domain.person_keys import KeyFiles, KeyRing
+from services.domain.role_context import log_with_keys, open_log
+from services.domain.sealing_switch import person_keys_directory
 from services.domain.settings import Settings, load
+from services.domain.signing_keys import SigningKeys
 from services.domain.topics import DEVICE_COMMANDS, TOPICS
 from services.errors import ConflictError, InputError
 from services.log.archive.directory import copy_archive
@@ -46,8 +49,9 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 def backup(directory: Path, as_json: bool) -> None:
     """Copy the embedded event log and its archive to DIRECTORY, a new one, while the service runs.
 
-    The copy has every record that was acknowledged before the command began. It holds no key: keep a copy of the
-    master key elsewhere, once. A log in Kafka is backed up with its brokers' disks: see docs/operators/backup.md.
+    The copy has every record that was acknowledged before the command began. It holds no key: keep copies of the master
+    key and of the keys of persons (`carillon keys backup`) elsewhere, once. A log in Kafka is backed up with its
+    brokers' disks: see docs/operators/backup.md.
     """
     restrict_permissions()
     with plain_errors():
@@ -62,7 +66,7 @@ def backup(directory: Path, as_json: bool) -> None:
         except OSError as error:
             raise InputError(f"{directory} cannot be written: {error.strerror}") from None
     answer = {"directory": str(directory), "bytes": size}
-    say(json.dumps(answer) if as_json else f"The event log, {size} bytes, is in {directory}.")
+    say(json.dumps(answer) if as_json else f"The event log, {size} bytes, is in {directory}, without any key.")
 
 
 @click.command()
@@ -79,7 +83,8 @@ def backup(directory: Path, as_json: bool) -> None:
 def restore(directory: Path | None, lost_devices: int, as_json: bool) -> None:
     """Put the event log of a backup in place, before the service is started on it.
 
-    The data directory (CARILLON_DATA_DIR) must hold nothing but the master key; the service rebuilds its states when it
+    The data directory (CARILLON_DATA_DIR) must hold nothing but the master key, and the keys of persons that `carillon
+    keys restore` puts there; the service rebuilds its states when it
     starts. If a restore is killed, run the same command again.
 
     Without DIRECTORY the log is the one that is there: that of Kafka, whose brokers were restored or have lost the end
@@ -157,11 +162,12 @@ async def _restore(settings: Settings, directory: Path, lost_devices: int) -> tu
             work.mkdir()
             begins = copy_log(directory / _LOG, work / _LOG.name)
             copy_archive(directory / _ARCHIVE, work / _ARCHIVE.name, begins)
-            log = SqliteLog(work / _LOG.name, TOPICS, partitions=settings.partitions)
+            log = _log_of(settings, SqliteLog(work / _LOG.name, TOPICS, partitions=settings.partitions))
             try:
                 apps = await _apps(log)
                 for app in apps.all():
                     keys.open(app.sealed_secret, app.appkey)
+                _check_person_keys(settings, apps)
                 newest_ms = await _reserve(log, apps, settings, lost_devices)
             finally:
                 await log.close()
@@ -177,7 +183,7 @@ async def _reserve_in_place(settings: Settings, lost_devices: int) -> tuple[int,
     if not (settings.data / _LOG).exists():
         raise InputError(f"there is no event log at {settings.data / _LOG}: name the DIRECTORY of a backup")
     with data_directory.lock_directory(settings.data):
-        log = SqliteLog(settings.data / _LOG, TOPICS, partitions=settings.partitions)
+        log = _log_of(settings, SqliteLog(settings.data / _LOG, TOPICS, partitions=settings.partitions))
         try:
             apps = await _apps(log)
             return len(apps.all()), await _reserve(log, apps, settings, lost_devices)
@@ -186,7 +192,7 @@ async def _reserve_in_place(settings: Settings, lost_devices: int) -> tuple[int,
 
 
 async def _reserve_in_kafka(settings: Settings, lost_devices: int) -> tuple[int, int]:
-    log = await open_log(settings)
+    log = _log_of(settings, await open_log(settings))
     try:
         apps = await _apps(log)
         return len(apps.all()), await _reserve(log, apps, settings, lost_devices)
@@ -206,9 +212,29 @@ def _discard_unfinished(work: Path) -> None:
 def _check_fresh(settings: Settings) -> None:
     """Check that the data directory has nothing but keys and locks. ConflictError: it has more."""
     key = settings.key_file
-    expected = {key.name, next_master_file(key).name, former_master_file(key).name, "carillon.lock"}
+    expected = {key.name, next_master_file(key).name, former_master_file(key).name, "keys", "carillon.lock"}
     if others := sorted({path.name for path in settings.data.iterdir()} - expected):
-        raise ConflictError(f"{settings.data} holds {', '.join(others)}: restore into one with the master key alone")
+        raise ConflictError(f"{settings.data} holds {', '.join(others)}: restore into one with keys alone")
+
+
+def _log_of(settings: Settings, log: Log) -> Log:
+    """Return the log as roles use it, but without keys: what this command appends is about nobody, and not signed."""
+    return log_with_keys(settings, SigningKeys({}, {}), log)
+
+
+def _check_person_keys(settings: Settings, apps: AppDirectory) -> None:
+    """Check that the keys with which the restored log is sealed are here. CarillonError: they are not."""
+    directory = person_keys_directory(settings)
+    if not apps.sealing.since_ms:
+        return
+    if not directory.exists():
+        raise InputError(
+            f"{directory} is missing, without which the log is not read: `carillon keys restore FILE` first"
+        )
+    if KeyRing(KeyFiles(directory, read_only=True)).fingerprint != apps.sealing.fingerprint:
+        raise InputError(
+            f"{directory} has other keys than those with which the log is sealed: put a copy of these there"
+        )
 
 
 async def _apps(log: Log) -> AppDirectory:

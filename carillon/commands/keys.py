@@ -5,17 +5,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import uvloop
 
 from carillon.commands.output import as_json, device_count, print_json, say, time_text
 from carillon.commands.role_calls import call_all_instances, call_registry, call_role, command_origin
+from carillon.commands.upgrade import announced
 from carillon.installation.options import refuse_console
 from carillon.startup import plain_errors, restrict_permissions
 from protos.accounts.v1.service_pb2 import SealAnewRequest
 from protos.accounts.v1.service_pb2_grpc import AccountsServiceStub
-from protos.registry.v1.registry_pb2 import CountDevicesNotBackRequest, DropFormerKeysRequest, RotateKeysRequest
+from protos.registry.v1.registry_pb2 import (
+    CountDevicesNotBackRequest,
+    DropFormerKeysRequest,
+    NoteKeysCopiedRequest,
+    RotateKeysRequest,
+    SealRequest,
+    SealResponse,
+)
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.master_key import (
     KeyPurpose,
+    OptionalPurpose,
     create_master,
     derive,
     fingerprint_of,
@@ -26,17 +36,32 @@ from services.domain.master_key import (
     replace_master,
     write_keys,
 )
+from services.domain.person_keys import KeyFiles, PersonKeySet
+from services.domain.role_context import log_with_keys, open_log
+from services.domain.sealing_switch import fill_topic, person_keys_directory, stored_person_keys
 from services.domain.settings import Settings, addresses, environment, load
-from services.domain.signing_keys import SIGNERS, derive_signing_key, write_public_keys, write_signing_key
+from services.domain.signing_keys import (
+    SIGNERS,
+    derive_signing_key,
+    load_signing_keys,
+    write_public_keys,
+    write_signing_key,
+)
 from services.errors import CarillonError
 from services.net.rpc.channel import Channel
+from services.process.clock import SystemClock
 
 if TYPE_CHECKING:
     from protos.accounts.v1.service_pb2_grpc import AccountsServiceAsyncStub
     from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
 
-_FINGERPRINTS = 32
-"""Bytes of the fingerprints of the two keys that are derived from a master key."""
+_PURPOSES = (KeyPurpose.DEVICES, KeyPurpose.SECRETS, OptionalPurpose.PERSONS)
+_FINGERPRINT = 16
+_FINGERPRINTS = _FINGERPRINT * len(_PURPOSES)
+"""Bytes of the fingerprints of the keys that are derived from a master key."""
+
+_SEAL_TRIES = 8
+_SEAL_EVERY_MS = 2000
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -53,6 +78,9 @@ def keys() -> None:
     type=_FILE,
     help="Key that seals and opens secrets: for registry, delivery, accounts, webhooks, console and edge.",
 )
+@click.option(
+    "--persons-key", type=_FILE, help="Key that opens the keys of persons in Kafka: for every role, once they seal."
+)
 @click.option("--registry-signing-key", type=_FILE, help="Key with which the registry signs topic apps: for it alone.")
 @click.option(
     "--accounts-signing-key", type=_FILE, help="Key with which accounts signs what it writes: for that role alone."
@@ -62,6 +90,7 @@ def keys() -> None:
 def export(
     device_keys: Path | None,
     secrets_key: Path | None,
+    persons_key: Path | None,
     registry_signing_key: Path | None,
     accounts_signing_key: Path | None,
     public_keys: Path | None,
@@ -70,7 +99,8 @@ def export(
     """Derive keys from the master key (CARILLON_MASTER_KEY_FILE) and write each to a file of mode 600.
 
     Neither key reveals the other or the master key. Roles read them from CARILLON_DEVICE_KEYS_FILE and
-    CARILLON_SECRETS_KEY_FILE, the registry and accounts each its own from CARILLON_SIGNING_KEY_FILE, and all roles the
+    CARILLON_SECRETS_KEY_FILE, all roles that of the keys of persons from CARILLON_PERSONS_KEY_FILE, the registry and
+    accounts each its own from CARILLON_SIGNING_KEY_FILE, and all roles the
     public keys from CARILLON_PUBLIC_KEYS_FILE. The keys of an installation do not change unless the master key does, so
     repeating the command changes nothing; of other public keys in the file the former one of each role stays valid.
 
@@ -78,11 +108,16 @@ def export(
     is the present one until the rotation has ended.
     """
     restrict_permissions()
-    files = {KeyPurpose.DEVICES: device_keys, KeyPurpose.SECRETS: secrets_key}
+    files: Mapping[KeyPurpose | OptionalPurpose, Path | None] = {
+        KeyPurpose.DEVICES: device_keys,
+        KeyPurpose.SECRETS: secrets_key,
+        OptionalPurpose.PERSONS: persons_key,
+    }
     signing = {"registry": registry_signing_key, "accounts": accounts_signing_key}
     options = {
         "--device-keys": device_keys,
         "--secrets-key": secrets_key,
+        "--persons-key": persons_key,
         **{f"--{role}-signing-key": file for role, file in signing.items()},
         "--public-keys": public_keys,
     }
@@ -192,15 +227,161 @@ def adopt() -> None:
     _say_former(settings)
 
 
+@keys.command()
+@as_json
+def seal(as_json: bool) -> None:
+    """Seal personal values in the log from now on, with keys of which one can be destroyed for a person.
+
+    Tokens, aliases, addresses, what devices report, tags, and the texts of pushes to named devices are then in the log,
+    its archive and its backups only for who has the keys too. A new installation does so from its first record on.
+
+    There is no way back, and none to an older release. So the command refuses while a process of an older one runs, or
+    one that has not the key for it: see docs/operators/keys.md. What is in the log already stays as it is. Repeating
+    the command changes nothing.
+    """
+    restrict_permissions()
+    refuse_console("this command", "works on the machine alone")
+    with plain_errors():
+        settings = load(Settings, environment())
+        answer = _call_seal(only_keys=True)
+        if not answer.already_sealed:
+            if settings.kafka_bootstrap is not None:
+                _wait_for_keys(settings)
+            answer = _call_seal()
+    if as_json:
+        print_json(
+            {
+                "since_ms": answer.since_ms,
+                "already_sealed": answer.already_sealed,
+                "copied_ms": answer.copied_ms or None,
+            }
+        )
+        return
+    say(
+        f"Personal values are sealed in the log since {time_text(answer.since_ms)}.",
+        "There is no way back, and none to an older release.",
+    )
+    if not answer.copied_ms:
+        say("Now copy the keys, without which they are lost: carillon keys backup FILE")
+
+
+@keys.command()
+@click.argument("file", type=_FILE)
+@as_json
+def backup(file: Path, as_json: bool) -> None:
+    """Copy the keys of persons to FILE, a new one, so that a lost disk does not lose what they have sealed.
+
+    One copy suffices: it opens what is sealed later, too. Keep it as you keep the master key, apart from the backups of
+    the log: `carillon backup` has no keys. A copy still opens what is about a person who is erased later, so replace it
+    by a new one after erasures, and destroy the old one.
+    """
+    restrict_permissions()
+    refuse_console("this command", "works on the machine alone")
+    with plain_errors():
+        settings = load(Settings, environment())
+        if file.exists():
+            raise CarillonError(f"{file} exists: name a new file")
+        held = uvloop.run(_held_keys(settings))
+        try:
+            held.write_copy(file)
+        except OSError as error:
+            raise CarillonError(f"{file} cannot be written: {error.strerror}") from None
+        call_registry(lambda registry: registry.NoteKeysCopied(NoteKeysCopiedRequest(origin=command_origin())))
+    if as_json:
+        print_json({"file": str(file)})
+    else:
+        say(f"The keys of persons are in {file}. Keep it apart from the backups of the log.")
+
+
+@keys.command()
+@click.argument("file", type=_FILE)
+@as_json
+def restore(file: Path, as_json: bool) -> None:
+    """Put the keys of persons from a copy in place, while the service does not run.
+
+    They are files in the data directory (CARILLON_DATA_DIR); with Kafka records of the topic keys, for which the
+    command needs the master key. Keys that are there already are not replaced.
+    """
+    restrict_permissions()
+    refuse_console("this command", "works on the machine alone")
+    with plain_errors():
+        settings = load(Settings, environment())
+        held = PersonKeySet.read_copy(file)
+        directory = person_keys_directory(settings)
+        if settings.kafka_bootstrap is not None:
+            uvloop.run(_fill_topic(settings, held))
+        elif directory.exists():
+            raise CarillonError(f"{directory} is there already")
+        else:
+            KeyFiles.fill(directory, held)
+    if as_json:
+        print_json({"file": str(file)})
+    else:
+        say("The keys of persons are in place.")
+
+
+def _call_seal(*, only_keys: bool = False) -> SealResponse:
+    request = SealRequest(only_keys=only_keys, origin=command_origin())
+    return call_registry(lambda registry: registry.Seal(request))
+
+
+def _wait_for_keys(settings: Settings) -> None:
+    """Wait until each process has read the keys. CarillonError: one does not, or is of an older release."""
+    clock = SystemClock()
+    for tries in range(_SEAL_TRIES):
+        processes = uvloop.run(announced(settings, clock))
+        without = [each for each in processes if not each.status.has_person_keys]
+        if processes and not without:
+            return
+        if tries < _SEAL_TRIES - 1:
+            uvloop.run(clock.sleep_until(clock.now_ms() + _SEAL_EVERY_MS))
+    named = "; ".join(
+        f"{', '.join(role.role for role in each.status.roles)} on {each.status.host}, version {each.status.version}"
+        for each in without
+    )
+    raise CarillonError(
+        f"nothing is sealed, because these processes would read names for tokens: {named or 'none was heard of'}. They"
+        " are of an older release, or have not CARILLON_PERSONS_KEY_FILE: mend that, then repeat the command"
+    )
+
+
+async def _held_keys(settings: Settings) -> PersonKeySet:
+    """Return the keys of persons. CarillonError: there are none, or they cannot be opened here."""
+    log = await open_log(settings, read_only=True) if settings.kafka_bootstrap else None
+    try:
+        store = await stored_person_keys(settings, log)
+        if store is None:
+            raise CarillonError(
+                "there are no keys of persons here: `carillon keys seal` makes them; with Kafka this command needs the"
+                " master key, or CARILLON_PERSONS_KEY_FILE"
+            )
+        return PersonKeySet.held(store)
+    finally:
+        if log is not None:
+            await log.close()
+
+
+async def _fill_topic(settings: Settings, held: PersonKeySet) -> None:
+    opened = await open_log(settings)
+    try:
+        log = log_with_keys(settings, load_signing_keys(settings, "registry", reads_master=True), opened)
+        await fill_topic(settings, log, held)
+    finally:
+        await opened.close()
+
+
 def _rotate(settings: Settings, to: bytes, *, as_json: bool) -> None:
-    half = _FINGERPRINTS // 2
+    devices, secrets, persons = (to[at : at + _FINGERPRINT] for at in range(0, _FINGERPRINTS, _FINGERPRINT))
     request = RotateKeysRequest(
-        device_keys_fingerprint=to[:half], secrets_fingerprint=to[half:], origin=command_origin()
+        device_keys_fingerprint=devices,
+        secrets_fingerprint=secrets,
+        persons_fingerprint=persons,
+        origin=command_origin(),
     )
     answer = call_registry(lambda registry: registry.RotateKeys(request))
     users = _seal_accounts_anew()
     if answer.already_dropped:
-        _replace_master(settings, to[half:])
+        _replace_master(settings, secrets)
     if as_json:
         print_json(
             {
@@ -309,7 +490,7 @@ def _next_fingerprints(settings: Settings, to: str | None, *, makes: bool) -> by
 
 
 def _fingerprints(master: bytes) -> bytes:
-    return b"".join(fingerprint_of(derive(master, purpose)) for purpose in (KeyPurpose.DEVICES, KeyPurpose.SECRETS))
+    return b"".join(fingerprint_of(derive(master, purpose)) for purpose in _PURPOSES)
 
 
 def _replace_master(settings: Settings, in_force: bytes) -> None:

@@ -243,6 +243,8 @@ def action_words(gettext: Callable[[str], str]) -> Mapping[str, str]:
         "app all resumed": _("resumed all apps"),
         "app all moved to new keys": _("rotated the installation's keys"),
         "app all closed to former keys": _("ended the validity of the installation's former keys"),
+        "app all began to seal personal values": _("had personal values sealed in the log"),
+        "app all had the keys of persons copied": _("copied the keys of persons"),
         "app given to team": _("gave an app to a team"),
         "app taken from team": _("took an app from its team"),
         "team change proposed": _("proposed a change of approvals"),

@@ -13,6 +13,7 @@ from protos.registry.v1.apps_pb2 import (
     Pause,
     QuotaReached,
     Revocations,
+    Sealing,
     TeamWebhooks,
     Webhook,
 )
@@ -28,6 +29,10 @@ from services.replica.positions import AppliedPositions
 
 INSTALLATION_PAUSE_KEY = b"installation/pause"
 """The key of the record that pauses all apps at once."""
+
+SEALING_KEY = b"installation/sealing"
+COPIED_KEY = b"installation/keys-copied"
+"""The keys of the two records of Sealing."""
 
 APPS_PARTITION = Partition(APPS.name, 0)
 
@@ -76,6 +81,8 @@ class AppDirectory:
         self._key_chains: dict[str, KeyChain] = {}
         self._noted_keys: dict[bytes, KeyFingerprint] = {}
         self._key_listeners: list[Callable[[str, KeyChain], None]] = []
+        self._sealing = Sealing()
+        self._sealing_listeners: list[Callable[[], None]] = []
         self._broadcasts: dict[str, BroadcastCount] = {}
         self._quotas_reached: dict[bytes, QuotaReached] = {}
         self._listeners: list[Callable[[str], None]] = []
@@ -125,6 +132,15 @@ class AppDirectory:
     def on_key_change(self, listener: Callable[[str, KeyChain], None]) -> None:
         """Call `listener` with the purpose and its keys whenever another key is in force, or one is dropped."""
         self._key_listeners.append(listener)
+
+    @property
+    def sealing(self) -> Sealing:
+        """Since when personal values are sealed, and when their keys were copied last; 0: not yet."""
+        return self._sealing
+
+    def on_sealing(self, listener: Callable[[], None]) -> None:
+        """Call `listener`, in the event loop, once personal values are sealed from now on."""
+        self._sealing_listeners.append(listener)
 
     def broadcasts(self, appkey: str) -> BroadcastCount:
         """Return the latest count of broadcasts of an app with a quota; an empty one if none was counted."""
@@ -231,6 +247,10 @@ class AppDirectory:
             return AppFact(revocations=revocations)
         if (noted := self._noted_keys.get(key)) is not None:
             return AppFact(key_fingerprint=noted)
+        if key == SEALING_KEY and self._sealing.since_ms:
+            return AppFact(sealing=Sealing(since_ms=self._sealing.since_ms, fingerprint=self._sealing.fingerprint))
+        if key == COPIED_KEY and self._sealing.copied_ms:
+            return AppFact(sealing=Sealing(copied_ms=self._sealing.copied_ms))
         if (of_team := self._team_webhooks.get(key)) is not None:
             return AppFact(team_webhooks=of_team)
         if (reached := self._quotas_reached.get(key)) is not None:
@@ -279,6 +299,8 @@ class AppDirectory:
                 self._broadcasts[fact.broadcasts.appkey] = fact.broadcasts
             case "key_fingerprint":
                 self._apply_key(fact.key_fingerprint)
+            case "sealing":
+                self._apply_sealing(fact.sealing)
             case "team_webhooks":
                 self._team_webhooks[team_webhooks_key(fact.team_webhooks.team_id)] = fact.team_webhooks
             case "quota_reached":
@@ -301,6 +323,17 @@ class AppDirectory:
             for listener in self._key_listeners:
                 listener(noted.purpose, changed)
 
+    def _apply_sealing(self, found: Sealing) -> None:
+        known = self._sealing
+        self._sealing = Sealing(
+            since_ms=known.since_ms or found.since_ms,
+            fingerprint=known.fingerprint or found.fingerprint,
+            copied_ms=max(known.copied_ms, found.copied_ms),
+        )
+        if self._sealing.since_ms and not known.since_ms:
+            for listener in self._sealing_listeners:
+                listener()
+
     def _change_pauses(self) -> None:
         self._pauses_changed.set()
         self._pauses_changed = asyncio.Event()
@@ -308,4 +341,4 @@ class AppDirectory:
 
 def has_epoch(fact: AppFact) -> bool:
     """Return whether the fact is written by the owner of the apps alone, under an epoch."""
-    return fact.WhichOneof("fact") not in ("revocations", "key_fingerprint")
+    return fact.WhichOneof("fact") not in ("revocations", "key_fingerprint", "sealing")

@@ -40,7 +40,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "TakeBroadcasts": ("edge", "console"),
         "NoteQuotaReached": ("edge", "gateway", "console"),
         "ReserveDevice": ("edge", "gateway"),
-        **dict.fromkeys(("RotateKeys", "CountDevicesNotBack", "DropFormerKeys"), (OPERATOR,)),
+        **dict.fromkeys(("RotateKeys", "CountDevicesNotBack", "DropFormerKeys", "Seal", "NoteKeysCopied"), (OPERATOR,)),
         "NoteKeyFingerprint": ("edge", "gateway", "delivery", "accounts", "console", "webhooks"),
     },
     "protos.targeting.v1.TargetingService": {

@@ -49,6 +49,12 @@ class KeyPurpose(Enum):
     SECRETS = "app secrets"
 
 
+class OptionalPurpose(Enum):
+    """The purpose of a derived key without which a process starts, too: see services/domain/person_key_topic.py."""
+
+    PERSONS = "keys of persons"
+
+
 _FILE_SETTINGS = {
     KeyPurpose.DEVICES: "CARILLON_DEVICE_KEYS_FILE",
     KeyPurpose.SECRETS: "CARILLON_SECRETS_KEY_FILE",
@@ -280,7 +286,7 @@ def _read_all(settings: Settings, purposes: Collection[KeyPurpose]) -> Mapping[K
     return by_purpose
 
 
-def derive(master: bytes, purpose: KeyPurpose) -> bytes:
+def derive(master: bytes, purpose: KeyPurpose | OptionalPurpose) -> bytes:
     """Return the key of this purpose, derived from the master key."""
     return HKDF(algorithm=SHA256(), length=_KEY, salt=None, info=f"carillon {purpose.value}".encode()).derive(master)
 
@@ -338,7 +344,7 @@ def fingerprint_of(key: bytes) -> bytes:
     return _HeldKey(key).fingerprint
 
 
-def read_keys(path: Path, purpose: KeyPurpose) -> Sequence[bytes]:
+def read_keys(path: Path, purpose: KeyPurpose | OptionalPurpose) -> Sequence[bytes]:
     """Read the derived key from the file that `write_keys` made, or two while the keys rotate.
 
     CarillonError: the file cannot be used.
@@ -356,7 +362,7 @@ def read_keys(path: Path, purpose: KeyPurpose) -> Sequence[bytes]:
     return keys
 
 
-def write_keys(path: Path, keys: Sequence[bytes], purpose: KeyPurpose) -> None:
+def write_keys(path: Path, keys: Sequence[bytes], purpose: KeyPurpose | OptionalPurpose) -> None:
     """Write derived keys to a file of mode 600, in place of keys of the same purpose.
 
     CarillonError: the file holds anything else, or cannot be written.
@@ -375,7 +381,7 @@ def _missing_text(path: Path, missing: Collection[KeyPurpose]) -> str:
     )
 
 
-def _title(purpose: KeyPurpose) -> str:
+def _title(purpose: KeyPurpose | OptionalPurpose) -> str:
     return f"carillon key of {purpose.value}"
 
 

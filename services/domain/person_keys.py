@@ -16,6 +16,7 @@ Two subjects may share a leaf: with 10 million devices and 10,000 punctured leav
 import base64
 import hashlib
 import os
+import shutil
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
@@ -30,7 +31,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from services.errors import CarillonError
 from services.process.crashpoint import Point, reached
-from services.process.durable import written_beside
+from services.process.durable import make_durable, written_beside
 
 BLOCKS = 4096
 SECRET = 16
@@ -39,7 +40,10 @@ SECRET = 16
 SUBJECT = 16
 """Bytes of the hash of a subject."""
 
-_NAMES = 32
+NAMES = 32
+"""Bytes of the secret of names."""
+
+_UNTOUCHED = bytes(4)
 _BLOCK_BITS = 12
 _LEVELS = 18
 _LEAF_BITS = 2 * _LEVELS
@@ -50,6 +54,43 @@ _CIPHERS = 50_000
 
 class KeyStoreError(CarillonError, ValueError):
     """The stored keys cannot be used: they are damaged, or of a later version."""
+
+
+class PersonKeySet(NamedTuple):
+    """All keys of an installation: the secret of names, and each block as a KeyStore holds it."""
+
+    names: bytes
+    blocks: Sequence[bytes]
+
+    @classmethod
+    def new(cls) -> "PersonKeySet":
+        """Return random keys, of which none is punctured."""
+        return cls(os.urandom(NAMES), [_UNTOUCHED + os.urandom(SECRET) for _ in range(BLOCKS)])
+
+    @classmethod
+    def held(cls, store: "KeyStore") -> "PersonKeySet":
+        """Return the keys that a store holds. KeyStoreError: a block is damaged."""
+        return cls(store.names(), [store.load(number) for number in range(BLOCKS)])
+
+    def write_copy(self, file: Path) -> None:
+        """Write a copy of the keys to a file of mode 600."""
+        lengths = [len(block).to_bytes(4, "big") + block for block in self.blocks]
+        _write(file, self.names + b"".join(lengths))
+
+    @classmethod
+    def read_copy(cls, file: Path) -> "PersonKeySet":
+        """Return the keys in a copy. KeyStoreError: the file is none."""
+        content, at, blocks = _checked(file), NAMES, []
+        while at < len(content):
+            length = int.from_bytes(content[at : at + 4], "big")
+            if length > len(content):
+                break
+            blocks.append(content[at + 4 : at + 4 + length])
+            Block.of(blocks[-1])
+            at += 4 + length
+        if len(blocks) != BLOCKS or at != len(content):
+            raise KeyStoreError(f"{file} is no copy of keys of persons")
+        return cls(content[:NAMES], blocks)
 
 
 class PuncturedError(CarillonError, LookupError):
@@ -179,7 +220,8 @@ class Block:
     def of(cls, stored: bytes) -> "Block":
         """Return a stored block. KeyStoreError: it is none."""
         end = 4 + _LEAF_BYTES * int.from_bytes(stored[:4], "big")
-        leaves = [int.from_bytes(stored[at : at + _LEAF_BYTES], "big") for at in range(4, end, _LEAF_BYTES)]
+        whole = range(4, min(end, len(stored)), _LEAF_BYTES)
+        leaves = [int.from_bytes(stored[at : at + _LEAF_BYTES], "big") for at in whole]
         if len(stored) < end or leaves != sorted(set(leaves)) or any(leaf >> _LEAF_BITS for leaf in leaves):
             raise KeyStoreError("a block of keys is damaged")
         return cls(leaves, stored[end:])
@@ -199,6 +241,7 @@ class KeyRing:
         self._forgotten: dict[int, set[int]] = {}
         self._unstored: set[int] = set()
         self._lock = threading.Lock()
+        self._puncturing = threading.Lock()
 
     def name(self, kind: str, appkey: str, value: str) -> str:
         """Return `~` and 26 letters, which stand for a token or an alias; they tell nothing of it.
@@ -254,15 +297,31 @@ class KeyRing:
         again.
         """
         leaf = _leaf(subject)
-        with self._lock:
-            number, present = leaf >> _LEAF_BITS, self._block(leaf)
-            left = present.without(leaf & _MASK)
-            if left is not None or number in self._unstored:
+        with self._puncturing:
+            with self._lock:
+                number, present = leaf >> _LEAF_BITS, self._block(leaf)
+                left = present.without(leaf & _MASK)
+                is_needed = left is not None or number in self._unstored
+            if is_needed:  # without the lock: a store may wait for the event loop, which may wait for a cipher
                 self._store.replace(number, (left or present).stored())
-                self._blocks[number] = left or present
-                self._unstored.discard(number)
-            self._ciphers.pop(leaf, None)
+            with self._lock:
+                if is_needed:
+                    self._unstored.discard(number)
+                    self._blocks[number] = self._without_forgotten(number, left or present)
+                self._ciphers.pop(leaf, None)
             return left is not None
+
+    def reload(self, block: int) -> None:
+        """Forget a block and the keys from it, after another process has destroyed a key: it is loaded when needed."""
+        with self._lock:
+            self._blocks.pop(block, None)
+            for leaf in [leaf for leaf in self._ciphers if leaf >> _LEAF_BITS == block]:
+                del self._ciphers[leaf]
+
+    @property
+    def fingerprint(self) -> bytes:
+        """16 bytes by which these keys are recognised, and which reveal nothing of them."""
+        return self.subject("fingerprint")
 
     def _derived(self, leaf: int, subject: bytes) -> bytes:
         secret = self._block(leaf).secret(leaf & _MASK)
@@ -314,9 +373,9 @@ class KeyFiles:
         """`read_only`: of processes beside the one that punctures. KeyStoreError: the keys are missing or damaged."""
         self._directory = directory
         content = _checked(directory / _ROOTS_FILE)
-        if len(content) != _NAMES + BLOCKS * SECRET:
+        if len(content) != NAMES + BLOCKS * SECRET:
             raise KeyStoreError(f"{directory / _ROOTS_FILE} has another length than a file of keys")
-        self._secret, self._roots = content[:_NAMES], bytearray(content[_NAMES:])
+        self._secret, self._roots = content[:NAMES], bytearray(content[NAMES:])
         self._read_only = read_only
         self._holds_forgotten = False
         if not read_only:
@@ -326,9 +385,25 @@ class KeyFiles:
 
     @classmethod
     def create(cls, directory: Path) -> "KeyFiles":
-        """Make the directory and random roots in it."""
-        directory.mkdir(mode=0o700)
-        _write(directory / _ROOTS_FILE, os.urandom(_NAMES + BLOCKS * SECRET))
+        """Make the directory with random keys in it."""
+        return cls.fill(directory, PersonKeySet.new())
+
+    @classmethod
+    def fill(cls, directory: Path, keys: "PersonKeySet") -> "KeyFiles":
+        """Make the directory with these keys in it: after a kill it is there with all of them, or it is not there."""
+        work = directory.with_name(f".{directory.name}.unfinished")
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(mode=0o700, parents=True)
+        roots = bytearray(BLOCKS * SECRET)
+        for number, content in enumerate(keys.blocks):
+            if len(content) == len(_UNTOUCHED) + SECRET and content.startswith(_UNTOUCHED):
+                roots[number * SECRET : (number + 1) * SECRET] = content[len(_UNTOUCHED) :]
+            else:
+                _write(work / f"{number:03x}.block", content)
+        _write(work / _ROOTS_FILE, keys.names + roots)
+        make_durable(work)
+        work.rename(directory)
+        make_durable(directory.parent)
         return cls(directory)
 
     def names(self) -> bytes:
@@ -336,7 +411,9 @@ class KeyFiles:
 
     def load(self, block: int) -> bytes:
         root = self._roots[block * SECRET : (block + 1) * SECRET]
-        return bytes(4) + root if any(root) else _checked(self._file(block))
+        if any(root) and not (self._read_only and self._file(block).exists()):
+            return _UNTOUCHED + root
+        return _checked(self._file(block))
 
     def replace(self, block: int, content: bytes) -> None:
         if self._read_only:

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from services.domain.apps import AppDirectory
 from services.domain.master_key import KeyPurpose, Keys
+from services.domain.sealing_switch import PersonKeys
 from services.domain.settings import Settings
 from services.log.archive.log import ArchivedLog
 from services.log.port import Log
@@ -32,6 +33,7 @@ class RoleContext:
 
     `archived`: the log with its archive, where it has one; the service that moves records to the archive needs both.
     `membership`: the Membership of this process, for a role with standbys; the role runs it.
+    `persons`: the keys of persons, which role_context gives each process.
     `board`: the statuses of all processes, for a role that reads them from the log or from its parent process.
     """
 
@@ -43,6 +45,7 @@ class RoleContext:
     membership: Membership | None = None
     archived: ArchivedLog | None = None
     board: StatusBoard | None = None
+    persons: PersonKeys | None = None
 
 
 @dataclass(frozen=True, slots=True)

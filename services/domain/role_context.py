@@ -15,10 +15,11 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.apps import APPS_PARTITION, AppDirectory, fingerprint_key
 from services.domain.ids import RecordStamp
 from services.domain.master_key import KeyChain, KeyPurpose, Keys, create_master, load_keys
-from services.domain.person_keys import KeyFiles, KeyRing
+from services.domain.person_keys import KeyRing
 from services.domain.role import RoleContext
 from services.domain.sealed_log import SealedLog
 from services.domain.sealing import Sealer
+from services.domain.sealing_switch import person_keys, stored_person_keys
 from services.domain.settings import PREFIX, Settings, addresses
 from services.domain.signed_log import SignedLog, holds_signed
 from services.domain.signing_keys import SIGNERS, SigningKeys, load_signing_keys
@@ -197,11 +198,25 @@ async def role_context(
             await check_keys(context, role if settings.kafka_bootstrap else None)
             following = follow_keys(context.apps, context.keys)
             try:
-                async with _with_board(context, role) as with_board:
+                async with (
+                    _with_person_keys(settings, context, role, creates_master) as with_keys,
+                    _with_board(with_keys, role) as with_board,
+                ):
                     yield with_board
             finally:
                 following.cancel()
                 await asyncio.wait([following])
+
+
+@asynccontextmanager
+async def _with_person_keys(
+    settings: Settings, context: RoleContext, role: str | None, creates_keys: bool
+) -> AsyncIterator[RoleContext]:
+    """Yield the context with the keys of persons of this process, with which its log opens and seals."""
+    assert isinstance(context.log, SealedLog)
+    owns = creates_keys or role == "registry"
+    async with person_keys(settings, context.log, context.apps, context.clock, owns=owns, begins=False) as persons:
+        yield replace(context, persons=persons)
 
 
 @asynccontextmanager
@@ -239,13 +254,23 @@ async def _signing(settings: Settings, role: str | None, reads_master: bool, log
     return partial(log_with_keys, settings, keys)
 
 
-def log_with_keys(settings: Settings, keys: SigningKeys, log: Log) -> Log:
-    """Return the log as roles use it: it signs, checks and opens records, as far as there are keys for that."""
+def log_with_keys(settings: Settings, keys: SigningKeys, log: Log) -> SealedLog:
+    """Return the log as roles use it, which signs and checks records; it opens and seals them once it has the keys.
+
+    No other function makes such a log: a log without it takes names for tokens, and appends personal values in clear.
+    """
     if keys.private or keys.public:
         refused = DeadLetters(settings.data / "dead-letters" / "signatures.jsonl", "signatures", limit=sys.maxsize)
         log = SignedLog(log, keys.private, keys.public, refused.add)
-    if (persons := settings.data / "keys" / "persons").is_dir():
-        log = SealedLog(log, Sealer(KeyRing(KeyFiles(persons, read_only=True))), seals=False)
+    return SealedLog(log)
+
+
+async def readable_log(settings: Settings, keys: SigningKeys, log: Log) -> SealedLog:
+    """Return the log of a process that only reads it, and opens what is sealed as far as it has the keys by now."""
+    log = log_with_keys(settings, keys, log)
+    store = await stored_person_keys(settings, log)
+    if store is not None:
+        log.use(Sealer(KeyRing(store)))
     return log
 
 

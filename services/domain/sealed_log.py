@@ -16,27 +16,69 @@ from protos.runtime.v1.log_pb2 import Meta
 from services.domain.person_keys import SUBJECT
 from services.domain.sealing import SEALED_TOPICS, Sealer, sealed_part
 from services.domain.topics import ERASURES
+from services.errors import UnavailableError
 from services.log.port import DelegatingLog, Log, NewRecord, Partition, Reader, Record
+
+
+class _Stored(NewRecord):
+    """A record that a state has marked: `append` does not change it, even if it has begun to seal since."""
+
+    __slots__ = ()
 
 
 class SealedLog(DelegatingLog):
     """Opens sealed records as they are read; with `seals` it seals those that are appended.
 
-    Of a record whose key is destroyed, or not at hand, names and what is not personal are read. Whoever reads the topic
-    `erasures` through this log makes it forget the keys that the records name.
+    Of a record whose key is destroyed, or not at hand, names and what is not personal are read. `sealer` is None until
+    the process has the keys of persons. Whoever reads the topic `erasures` through this log makes it forget the keys
+    that the records name.
     """
 
-    def __init__(self, log: Log, sealer: Sealer, *, seals: bool) -> None:
+    def __init__(self, log: Log, sealer: Sealer | None = None, *, seals: bool = False) -> None:
         super().__init__(log)
-        self.sealer = self._sealer = sealer
-        self.seals = self._seals = seals
+        self._sealer = sealer
+        self.seals = seals
+        self._is_stopped = False
+
+    @property
+    def has_keys(self) -> bool:
+        return self._sealer is not None
+
+    @property
+    def sealer(self) -> Sealer:
+        """The keys that it opens and seals with. UnavailableError: the process has none yet."""
+        if self._sealer is None:
+            raise UnavailableError("this process has not the keys of persons")
+        return self._sealer
+
+    def use(self, sealer: Sealer) -> None:
+        """Open the records that are read from now on."""
+        self._sealer = sealer
+
+    def seal(self) -> None:
+        """Seal the records that are appended from now on; the process has the keys."""
+        assert self._sealer is not None
+        self.seals, self._is_stopped = True, False
+
+    def stop(self) -> None:
+        """Append and read no personal values until `seal`: others seal, and this process has not their keys yet."""
+        self._is_stopped = True
+
+    def check(self) -> None:
+        """Raise UnavailableError while personal values may be neither appended nor read."""
+        if self._is_stopped:
+            raise UnavailableError("this process has not the keys of persons, with which others seal what they append")
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
-        return await self._log.append(self.stored(new_records))
+        if self._is_stopped and any(each.topic in SEALED_TOPICS for each in new_records):
+            self.check()
+        return await self._log.append(self._as_stored(new_records))
 
     def stored(self, new_records: Sequence[NewRecord]) -> Sequence[NewRecord]:
-        stored = self._log.stored(new_records)
-        return [self._sealed(each) for each in stored] if self._seals else stored
+        return [_Stored(*each) for each in self._as_stored(self._log.stored(new_records))]
+
+    def _as_stored(self, new_records: Sequence[NewRecord]) -> Sequence[NewRecord]:
+        return [self._sealed(each) for each in new_records] if self.seals else new_records
 
     async def open(self, starts: Mapping[Partition, int]) -> Reader:
         reader = await self._log.open(starts)
@@ -51,11 +93,15 @@ class SealedLog(DelegatingLog):
         """Return the record with what was sealed of it; one of `erasures` makes the process forget keys."""
         if record.topic == ERASURES.name:
             self._forget(record)
-        if record.topic not in SEALED_TOPICS or (sealed := sealed_part(record.value)) is None:
+        if self._sealer is None or record.topic not in SEALED_TOPICS:
+            return record
+        if (sealed := sealed_part(record.value)) is None:
             return record
         return Record(*record[:5], self._sealer.opened(record.topic, sealed))
 
     def _forget(self, record: Record) -> None:
+        if self._sealer is None:
+            return
         try:
             fact = ErasureFact.FromString(record.value)
         except DecodeError:
@@ -65,7 +111,9 @@ class SealedLog(DelegatingLog):
                 self._sealer.ring.forget(subject)
 
     def _sealed(self, new_record: NewRecord) -> NewRecord:
-        if new_record.topic not in SEALED_TOPICS or sealed_part(new_record.value) is not None:
+        if isinstance(new_record, _Stored):
+            return new_record
+        if self._sealer is None or new_record.topic not in SEALED_TOPICS or sealed_part(new_record.value) is not None:
             return new_record
         topic = self.topics[new_record.topic]
         envelope: Any = topic.envelope()
@@ -87,9 +135,14 @@ class _OpeningReader:
     def __init__(self, reader: Reader, log: SealedLog) -> None:
         self._reader = reader
         self._log = log
+        self._read: list[Record] = []
 
     async def read(self, max_records: int = 5000) -> list[Record]:
-        return [self._log.opened(record) for record in await self._reader.read(max_records)]
+        if not self._read:
+            self._read = await self._reader.read(max_records)
+        self._log.check()
+        records, self._read = self._read, []
+        return [self._log.opened(record) for record in records]
 
     async def close(self) -> None:
         await self._reader.close()
@@ -107,7 +160,7 @@ def sealed_log_of(log: Log) -> SealedLog | None:
 def sealer_of(log: Log) -> Sealer | None:
     """Return what the log opens sealed records with; None: it does not."""
     sealed = sealed_log_of(log)
-    return sealed.sealer if sealed else None
+    return sealed.sealer if sealed and sealed.has_keys else None
 
 
 FORGOTTEN_LATE_MS = 5_000

@@ -94,6 +94,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     master_key_file: str | None = None
     device_keys_file: str | None = None
     secrets_key_file: str | None = None
+    persons_key_file: str | None = None
     signing_key_file: str | None = None
     public_keys_file: str | None = None
     tls_cert: str | None = None

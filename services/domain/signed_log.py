@@ -1,7 +1,7 @@
 """The log with signed topics: their owner signs each record that it appends, and every reader checks the signature.
 
 A process that may append to such a topic, or an attacker in its place, still cannot write what only the owner may: the
-registry signs `apps` and `erasures`; the role accounts signs `accounts`, `log-ins` and `drafts`.
+registry signs `apps`, `keys` and `erasures`; the role accounts signs `accounts`, `log-ins` and `drafts`.
 
 A signed record is the record as its writer made it, with some bytes behind it: an envelope that has a meta with nothing
 but a sequence number and the signature. Readers that know of no signatures merge it with the envelope before it, as
@@ -25,13 +25,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from protos.registry.v1.apps_pb2 import AppFact
 from protos.runtime.v1.log_pb2 import Meta
-from services.domain.topics import ACCOUNTS, APPS, DRAFTS, ERASURES, LOG_INS
+from services.domain.topics import ACCOUNTS, APPS, DRAFTS, ERASURES, KEYS, LOG_INS
 from services.log.port import DelegatingLog, Log, NewRecord, Partition, Reader, Record
 from services.replica.catch_up import read_until
 
 OWNERS: Mapping[str, str] = {
     APPS.name: "registry",
     ERASURES.name: "registry",
+    KEYS.name: "registry",
     ACCOUNTS.name: "accounts",
     LOG_INS.name: "accounts",
     DRAFTS.name: "accounts",

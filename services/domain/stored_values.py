@@ -200,9 +200,11 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     "registry.v1.ReserveNumbers": {Sort.NEITHER: "count below"},
     "registry.v1.QuotaReached": {Sort.NEITHER: "appkey quota limit day"},
     "registry.v1.Revocations": {Sort.ACCOUNT: "reason", Sort.NEITHER: "appkey partition below numbers revoked_ms lost"},
+    "registry.v1.Sealing": {Sort.NEITHER: "since_ms fingerprint copied_ms"},
     "registry.v1.SetAddress": {Sort.ADDRESS: "address p256dh auth", Sort.NEITHER: "channel"},
     "registry.v1.SetAlias": {Sort.ALIAS: "alias", Sort.NEITHER: "proven"},
     "registry.v1.TeamWebhooks": {Sort.NEITHER: "team_id"},
+    "registry.v1.WrappedKey": {Sort.NEITHER: "by content"},
     "registry.v1.Webhook": {
         Sort.APP: "url sealed_secret old_sealed_secret labels",
         Sort.NEITHER: "webhook_id form kinds msgids disabled created_ms old_secret_until_ms resumed_ms",
@@ -224,7 +226,9 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     "runtime.v1.ProcessCounts": {Sort.NEITHER: "pushes sent received faults"},
     "runtime.v1.ProcessFact": {Sort.NEITHER: "process"},
     "runtime.v1.ProcessProblem": {Sort.NEITHER: "part text"},
-    "runtime.v1.ProcessStatus": {Sort.NEITHER: "host version started_ms stage connected_devices instance"},
+    "runtime.v1.ProcessStatus": {
+        Sort.NEITHER: "host version started_ms stage connected_devices has_person_keys instance"
+    },
     "runtime.v1.ResultCount": {Sort.NEITHER: "result count"},
     "runtime.v1.Refusal": {
         Sort.APP: "answer",

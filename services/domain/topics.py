@@ -12,6 +12,7 @@ from protos.push.v1.push_pb2 import PushCommand
 from protos.registry.v1.apps_pb2 import AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand, DeviceFact
 from protos.registry.v1.erasures_pb2 import ErasureFact
+from protos.registry.v1.keys_pb2 import KeyFact
 from protos.runtime.v1.claims_pb2 import MessageIdFact, NonceFact
 from protos.runtime.v1.instances_pb2 import InstanceFact
 from protos.runtime.v1.processes_pb2 import ProcessFact
@@ -66,6 +67,7 @@ TASK_COMMANDS = Topic(
     answered_by=("scheduling",),
 )
 APPS = Topic("apps", AppFact, single=True, compacted=True, written_by=("registry",), read_by=EVERY_ROLE)
+KEYS = Topic("keys", KeyFact, single=True, compacted=True, forgets=True, written_by=("registry",), read_by=EVERY_ROLE)
 # An alias may have devices in any partition, so each registry's alias index reads all of `devices` and `sessions`.
 DEVICES = Topic(
     "devices",
@@ -125,6 +127,7 @@ TOPICS: Topics = {
         PUSH_COMMANDS,
         TASK_COMMANDS,
         APPS,
+        KEYS,
         DEVICES,
         SESSIONS,
         TASKS,

@@ -14,6 +14,7 @@ class Topic:
 
     A `single` topic has one partition and so one order; every other topic has the installation's number of partitions.
     Every start folds a `kept` topic from its first record on, so its records stay in the log at every age.
+    A compacted topic that `forgets` loses replaced records within hours; the others when the log gets to it.
     `written_by` and `read_by` name the roles that append records to the topic, and those that read them: no other may.
     `answered_by` names the roles that must have applied a record before its writer's caller is answered. Instance n of
     N of such a role reads the partitions p with p mod N = n, as `owned` says. But a `single` topic is read by every
@@ -29,6 +30,7 @@ class Topic:
     single: bool = False
     compacted: bool = False
     kept: bool = False
+    forgets: bool = False
     written_by: tuple[str, ...] = ()
     read_by: tuple[str, ...] = ()
     answered_by: tuple[str, ...] = ()

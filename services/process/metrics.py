@@ -63,6 +63,10 @@ OWNER_SINCE = Gauge(
 STANDBYS = Gauge(
     "carillon_standbys", "Processes that stand by for the shard of this one and have caught up", ["role", "shard"]
 )
+PERSON_KEYS = Gauge("carillon_person_keys", "1 in a process that has the keys of persons, and can seal and open")
+PERSON_KEYS_UNCOPIED = Gauge(
+    "carillon_person_keys_uncopied", "1 while personal values are sealed with keys of which no copy was made"
+)
 DEAD_LETTERS = Counter(
     "carillon_records_dead_lettered_total",
     "Records that could not be decoded or applied",

@@ -79,6 +79,7 @@ class KeyRotation:
     ) -> None:
         self._apps = context.apps
         self._keys = context.keys
+        self._persons = context.persons
         self._now_ms = context.clock.now_ms
         self._changes = changes
         self._write_change = write_change
@@ -96,7 +97,13 @@ class KeyRotation:
         }
         if any(len(fingerprint) != _FINGERPRINT for fingerprint in given.values()):
             raise InputError(f"each fingerprint must have {_FINGERPRINT} bytes")
+        persons = request.persons_fingerprint
+        topic = self._persons.topic if self._persons and persons else None
+        if topic is not None:
+            topic.check_has(persons)
         already = await self._changes.make(lambda: self._switch(given, request.origin))
+        if topic is not None and topic.is_complete:
+            await self._changes.make(partial(topic.wrap_anew, persons))
         sealed = await self._seal_anew()
         chain = self._apps.key_chain(KeyPurpose.SECRETS.name)
         assert chain is not None
@@ -212,6 +219,11 @@ class KeyRotation:
         )
         if not rotating:
             return answer
+        topic = self._persons.topic if self._persons else None
+        if topic is not None and not topic.is_wrapped_anew:
+            raise ConflictError(
+                "keys of persons are wrapped with the former key still: run `carillon keys rotate` again"
+            )
         if self._teams_sealed_anew():
             raise ConflictError("a team's secret is sealed with the former key still: repeat the command")
         for apps in self._batches():

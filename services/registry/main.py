@@ -66,6 +66,10 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
         projection.purge,
         holds_keys=settings.shard == 0,
     )
+    if context.apps.sealing.since_ms:
+        resealing.begin()
+    else:
+        context.apps.on_sealing(resealing.begin)
     epochs = AppEpochs(context.log, context.apps, context.clock, projection.epoch) if settings.shard == 0 else None
     tenure = RegistryTenure(context.log, projection.device_follower, projection.alias_follower, epochs)
     if membership:

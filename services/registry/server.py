@@ -52,6 +52,8 @@ from protos.registry.v1.registry_pb2 import (
     ListTeamWebhooksResponse,
     NoteKeyFingerprintRequest,
     NoteKeyFingerprintResponse,
+    NoteKeysCopiedRequest,
+    NoteKeysCopiedResponse,
     NoteQuotaReachedRequest,
     NoteQuotaReachedResponse,
     PauseAppsRequest,
@@ -68,6 +70,8 @@ from protos.registry.v1.registry_pb2 import (
     RotateKeysResponse,
     RotateSecretRequest,
     RotateSecretResponse,
+    SealRequest,
+    SealResponse,
     TakeBroadcastsRequest,
     TakeBroadcastsResponse,
     UpdateAppRequest,
@@ -107,6 +111,7 @@ from services.registry.erasures import PersonErasure
 from services.registry.key_rotation import ChangeQueue, KeyRotation
 from services.registry.pauses import Pauses
 from services.registry.queries import AliasRanking, RegistryQueries
+from services.registry.sealing import SealingSwitch
 from services.registry.tenure import RegistryTenure
 from services.registry.webhooks import change_webhook
 
@@ -151,6 +156,7 @@ class RegistryServicer(RegistryServiceServicer):
         self._pauses = Pauses(context, self._append_changes)
         self._erasure = PersonErasure(context, self._writer, settings.partitions)
         self._rotation = KeyRotation(context, self._changes, self._append_changes, self._append_facts)
+        self._sealing = SealingSwitch(context, self._changes, self._append_changes)
 
     async def CreateApp(self, request: CreateAppRequest, context: Context) -> CreateAppResponse:
         self._check_owner()
@@ -326,6 +332,16 @@ class RegistryServicer(RegistryServiceServicer):
         self._tenure.confirm()
         return answer
 
+    async def Seal(self, request: SealRequest, context: Context) -> SealResponse:
+        self._check_owner()
+        check_texts(request)
+        return await self._sealing.seal(request)
+
+    async def NoteKeysCopied(self, request: NoteKeysCopiedRequest, context: Context) -> NoteKeysCopiedResponse:
+        self._check_owner()
+        check_texts(request)
+        return await self._sealing.note_copied(request)
+
     async def NoteKeyFingerprint(
         self, request: NoteKeyFingerprintRequest, context: Context
     ) -> NoteKeyFingerprintResponse:
@@ -337,6 +353,8 @@ class RegistryServicer(RegistryServiceServicer):
     async def _note_fingerprint(self, noted: KeyFingerprint) -> NoteKeyFingerprintResponse:
         apps = self._context.apps
         if apps.key_chain(noted.purpose) is None:
+            if noted.purpose == KeyPurpose.DEVICES.name and not apps.all():
+                await self._sealing.begin()  # no device can have registered yet
             first = KeyFingerprint(purpose=noted.purpose, fingerprint=noted.fingerprint)
             command = Command(APPS, fingerprint_key(first), AppFact(key_fingerprint=first))
             (position,) = await self._writer.append([command])

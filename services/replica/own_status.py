@@ -38,6 +38,7 @@ from services.process.metrics import (
     LAG_SECONDS,
     OUTCOMES,
     OWNER,
+    PERSON_KEYS,
     REPORTS,
     REQUESTS,
     RPC_ERRORS,
@@ -98,6 +99,7 @@ class OwnStatus:
             roles=map(_role_status, self._roles),
             counts=_counts(),
             connected_devices=_total(CONNECTIONS),
+            has_person_keys=bool(_total(PERSON_KEYS)),
         )
         by_app: dict[str, int] = {}
         for role in self._roles:

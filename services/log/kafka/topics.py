@@ -33,6 +33,14 @@ from services.log.topics import Topic, Topics
 _MAX_MESSAGE_BYTES = 1_200_000
 _AT_LEAST = ("max.message.bytes", "min.insync.replicas")
 _PLAN = "/tmp/carillon-replicas.json"  # noqa: S108 - a file on the operator's machine
+_FORGETS = {
+    "segment.ms": "600000",
+    "min.cleanable.dirty.ratio": "0.01",
+    "max.compaction.lag.ms": "3600000",
+    "delete.retention.ms": "60000",
+}
+"""A replaced record is gone within about an hour; with Kafka's own settings it may stay for weeks."""
+
 Values = Mapping[str, str]
 
 
@@ -47,6 +55,8 @@ def wanted(topic: Topic, replication: int) -> dict[str, str]:
         kept = {"cleanup.policy": "compact"}
     else:
         kept = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    if topic.forgets:
+        kept |= _FORGETS
     return {
         **kept,
         "max.message.bytes": str(_MAX_MESSAGE_BYTES),

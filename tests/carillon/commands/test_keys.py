@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from carillon.commands.keys import keys
 from carillon.roles import ROLES, role_definition
-from services.domain.master_key import KeyPurpose, MasterKey, load_keys
+from services.domain.master_key import KeyPurpose, MasterKey, OptionalPurpose, derive, fingerprint_of, load_keys
 from services.domain.settings import Settings
 from services.errors import CarillonError
 from testkit.faults.full_disk import full_disk
@@ -158,7 +158,10 @@ def test_while_the_keys_rotate_the_files_hold_both_keys(tmp_path: Path) -> None:
     first = json.loads(run(tmp_path, "prepare", "--json").output)
     assert json.loads(run(tmp_path, "prepare", "--json").output) == first, "a repetition makes no other key"
     old, new = MasterKey.load(tmp_path / "master.key"), MasterKey.load(tmp_path / "master.key.next")
-    assert first["to"] == new.fingerprint(KeyPurpose.DEVICES).hex() + new.fingerprint(KeyPurpose.SECRETS).hex()
+    next_master = (tmp_path / "master.key.next").read_bytes()
+    persons = fingerprint_of(derive(next_master, OptionalPurpose.PERSONS))
+    of_new = [new.fingerprint(KeyPurpose.DEVICES), new.fingerprint(KeyPurpose.SECRETS), persons]
+    assert first["to"] == b"".join(of_new).hex()
     assert stat.S_IMODE((tmp_path / "master.key.next").stat().st_mode) == 0o600
     exported(tmp_path)
     by_files = Settings(

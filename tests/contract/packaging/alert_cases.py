@@ -389,4 +389,11 @@ CASES = {
     "CarillonPausedForLong": Case(
         {"carillon_apps_paused": "3+0x1500"}, 1439, 1440, {}, "3 apps have been paused for a day"
     ),
+    "CarillonPersonKeysNotCopied": Case(
+        {'carillon_person_keys_uncopied{instance="r"}': "1+0x1500"},
+        1439,
+        1440,
+        {},
+        "the keys of persons were never copied: with a lost disk all tokens in the log would be lost",
+    ),
 }
