@@ -95,7 +95,7 @@ def erase(appkey: str, alias: str | None, token: str | None, yes: bool, as_json:
 
 
 NOT_FORGOTTEN = (
-    "rows of analytics in ClickHouse",
+    "rows of analytics in ClickHouse, until its next batch (CARILLON_ERASURE_BATCH_S)",
     "records from before `carillon keys seal`, in the log, its archive and its backups",
     "contents of pushes to more than 16 devices, bodies of drafts, and answers to requests with an idempotency key",
     "copies of states in the archive of the log, until the next ones are saved",
