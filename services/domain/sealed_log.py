@@ -39,6 +39,7 @@ class SealedLog(DelegatingLog):
         self._sealer = sealer
         self.seals = seals
         self._is_stopped = False
+        self._erased: list[bytes] = []
 
     @property
     def has_keys(self) -> bool:
@@ -52,7 +53,10 @@ class SealedLog(DelegatingLog):
         return self._sealer
 
     def use(self, sealer: Sealer) -> None:
-        """Open the records that are read from now on."""
+        """Open the records that are read from now on, without the keys that records of `erasures` have named."""
+        for subject in self._erased:
+            sealer.ring.forget(subject)
+        self._erased.clear()
         self._sealer = sealer
 
     def seal(self) -> None:
@@ -100,14 +104,16 @@ class SealedLog(DelegatingLog):
         return Record(*record[:5], self._sealer.opened(record.topic, sealed))
 
     def _forget(self, record: Record) -> None:
-        if self._sealer is None:
-            return
         try:
             fact = ErasureFact.FromString(record.value)
         except DecodeError:
             return
         for subject in fact.erased.subjects:
-            if len(subject) == SUBJECT:
+            if len(subject) != SUBJECT:
+                continue
+            if self._sealer is None:
+                self._erased.append(subject)
+            else:
                 self._sealer.ring.forget(subject)
 
     def _sealed(self, new_record: NewRecord) -> NewRecord:

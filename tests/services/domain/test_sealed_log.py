@@ -20,9 +20,10 @@ from protos.registry.v1.devices_pb2 import (
     RevokeAllKeys,
     SetAlias,
 )
+from protos.registry.v1.erasures_pb2 import ErasureFact, PersonErased
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from protos.scheduling.v1.scheduling_pb2 import CreateTask, TaskCommand
-from services.domain.person_keys import KeyRing
+from services.domain.person_keys import KeyFiles, KeyRing
 from services.domain.sealed_log import SealedLog
 from services.domain.sealing import FEW_DEVICES, MARK, SEALED, SEALED_TOPICS, Sealer, is_name, sealed_part
 from services.domain.signed_log import SignedLog
@@ -32,6 +33,7 @@ from services.domain.topics import (
     APPS,
     DEVICE_COMMANDS,
     DEVICES,
+    ERASURES,
     LOG_INS,
     PUSH_COMMANDS,
     TASK_COMMANDS,
@@ -353,3 +355,20 @@ def test_damaged_and_forged_seals_are_none(sealed: Sealed, damage: str) -> None:
 def test_keys_are_those_of_one_installation(tmp_path: Path) -> None:
     assert isinstance(key_ring(tmp_path / "a"), KeyRing)
     assert key_ring(tmp_path / "a").subject("x") == key_ring(tmp_path / "a").subject("x")
+
+
+def test_keys_that_come_later_are_without_those_of_erased_persons(sealed: Sealed) -> None:
+    """A process reads `erasures` before it has its keys; a restored copy of these may have the destroyed ones."""
+    device = Device(appkey="1", token="t", partition=2, number=9)
+    record = sealed.stored(DEVICES.name, DeviceFact(meta=META, device=device), 2)
+    fact = ErasureFact(
+        erased=PersonErased(
+            subjects=[sealed.ring.subject("token", "1", sealed.ring.name("token", "1", "t"), "0"), b"short"]
+        )
+    )
+    log = SealedLog(sealed.below)
+    for value in (b"\xff", fact.SerializeToString()):
+        log.opened(Record(ERASURES.name, 0, 0, b"id", value))
+    log.use(Sealer(KeyRing(KeyFiles(sealed.keys, read_only=True))))
+    assert decode(log.opened(record)).device.token == sealed.ring.name("token", "1", "t")
+    assert sealed.read(record).device.token == "t"
