@@ -233,7 +233,7 @@ def seal(as_json: bool) -> None:
     """Seal personal values in the log from now on, with keys of which one can be destroyed for a person.
 
     Tokens, aliases, addresses, what devices report, tags, and the texts of pushes to named devices are then in the log,
-    its archive and its backups only for who has the keys too. A new installation does so from its first record on.
+    its archive and its backups only for who has the keys too.
 
     There is no way back, and none to an older release. So the command refuses while a process of an older one runs, or
     one that has not the key for it: see docs/operators/keys.md. What is in the log already stays as it is. Repeating

@@ -215,7 +215,7 @@ async def _with_person_keys(
     """Yield the context with the keys of persons of this process, with which its log opens and seals."""
     assert isinstance(context.log, SealedLog)
     owns = creates_keys or role == "registry"
-    async with person_keys(settings, context.log, context.apps, context.clock, owns=owns, begins=False) as persons:
+    async with person_keys(settings, context.log, context.apps, context.clock, owns=owns) as persons:
         yield replace(context, persons=persons)
 
 

@@ -4,8 +4,8 @@ With the embedded log the keys are files beside it (KeyFiles), which the first `
 them. With Kafka they are in the topic `keys` (TopicKeys), which the registry fills on `carillon keys seal`. They are
 there before any process seals, so that all processes can open what one has sealed.
 
-A new installation seals from its first record on. Another one begins with `carillon keys seal`, and there is no way
-back: from then on a process without these keys does not start, because it would take names for tokens.
+An installation begins with `carillon keys seal`, and there is no way back: from then on a process without these keys
+does not start, because it would take names for tokens.
 """
 
 import asyncio
@@ -14,20 +14,18 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 from protos.registry.v1.apps_pb2 import AppFact, Sealing
-from services.domain.apps import APPS_PARTITION, SEALING_KEY, AppDirectory
-from services.domain.ids import RecordStamp
+from services.domain.apps import AppDirectory
 from services.domain.person_key_topic import KEYS_PARTITION, TopicKeys, WrappingKeys, wrapping_keys
 from services.domain.person_keys import KeyFiles, KeyRing, KeyStore, PersonKeySet
 from services.domain.sealed_log import SealedLog
 from services.domain.sealing import Sealer
 from services.domain.settings import Settings
 from services.errors import CarillonError
-from services.log.port import LOG_UNAVAILABLE, Log, NewRecord
+from services.log.port import Log
 from services.process import background
 from services.process.clock import Clock, SystemClock
 from services.process.logs import logger
 from services.process.metrics import PERSON_KEYS, PERSON_KEYS_UNCOPIED
-from services.process.retries import retry_until_available
 from services.replica.catch_up import read_until
 from services.replica.partition_reader import PartitionReader
 
@@ -59,11 +57,6 @@ class PersonKeys:
         PERSON_KEYS.set(1)
         self._used.set()
         self._seal()
-
-    @property
-    def can_make(self) -> bool:
-        """Whether the keys are there, or this process can make them."""
-        return self.ring is not None or self.topic is not None
 
     async def make(self) -> KeyRing | None:
         """Return the keys, which are made in the topic if there are none; None: this process cannot make them."""
@@ -121,13 +114,12 @@ _FOREIGN = (
 
 @asynccontextmanager
 async def person_keys(
-    settings: Settings, log: SealedLog, apps: AppDirectory, clock: Clock, *, owns: bool, begins: bool
+    settings: Settings, log: SealedLog, apps: AppDirectory, clock: Clock, *, owns: bool
 ) -> AsyncIterator[PersonKeys]:
     """Yield the keys of persons of this process, with which its log opens and seals; follow them until the exit.
 
-    `owns`: the process makes the keys of an embedded log, and destroys them; others read them. `begins`: an
-    installation without apps, which has no personal values yet, seals from now on. CarillonError: the installation
-    seals, and its keys are not here.
+    `owns`: the process makes the keys of an embedded log, and destroys them; others read them. CarillonError: the
+    installation seals, and its keys are not here.
     """
     tasks: list[asyncio.Task[None]] = []
     wrapping = wrapping_keys(settings) if settings.kafka_bootstrap else None
@@ -142,9 +134,6 @@ async def person_keys(
                 KeyFiles.create(directory)
             if directory.exists():
                 keys.use(KeyFiles(directory, read_only=not owns))
-        is_new = begins and not apps.all() and not apps.sealing.since_ms
-        if is_new and (ring := await keys.make()) is not None:
-            await _note_sealing(log, apps, clock, ring)
         keys.check()
         tasks.append(background.start_endless("keys of persons", keys.until_lost()))
         if owns:
@@ -211,11 +200,3 @@ async def _read_topic(log: Log, wrapping: WrappingKeys) -> TopicKeys:
 def sealing_fact(since_ms: int, fingerprint: bytes) -> AppFact:
     """Return the fact that the installation seals from then on; its record key is SEALING_KEY."""
     return AppFact(sealing=Sealing(since_ms=since_ms, fingerprint=fingerprint))
-
-
-async def _note_sealing(log: SealedLog, apps: AppDirectory, clock: Clock, ring: KeyRing) -> None:
-    fact = sealing_fact(clock.now_ms(), ring.fingerprint)
-    RecordStamp("keys").complete(fact.meta, clock.now_ms())
-    record = NewRecord(*APPS_PARTITION, SEALING_KEY, fact.SerializeToString())
-    (offset,) = await retry_until_available(LOG_UNAVAILABLE, lambda: log.append([record]))
-    await apps.applied.wait([(APPS_PARTITION, offset)])

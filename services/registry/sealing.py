@@ -34,11 +34,6 @@ class SealingSwitch:
         """
         return await self._changes.make(lambda: self._seal(request))
 
-    async def begin(self) -> None:
-        """Seal from the first record of an installation on, if this process can make the keys."""
-        if self._persons is not None and self._persons.can_make:
-            await self._seal(SealRequest(origin=Origin()))
-
     async def note_copied(self, request: NoteKeysCopiedRequest) -> NoteKeysCopiedResponse:
         """Note that the keys were copied now."""
         return await self._changes.make(lambda: self._note_copied(request.origin))

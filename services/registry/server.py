@@ -353,8 +353,6 @@ class RegistryServicer(RegistryServiceServicer):
     async def _note_fingerprint(self, noted: KeyFingerprint) -> NoteKeyFingerprintResponse:
         apps = self._context.apps
         if apps.key_chain(noted.purpose) is None:
-            if noted.purpose == KeyPurpose.DEVICES.name and not apps.all():
-                await self._sealing.begin()  # no device can have registered yet
             first = KeyFingerprint(purpose=noted.purpose, fingerprint=noted.fingerprint)
             command = Command(APPS, fingerprint_key(first), AppFact(key_fingerprint=first))
             (position,) = await self._writer.append([command])

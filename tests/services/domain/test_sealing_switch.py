@@ -138,6 +138,17 @@ async def test_nothing_marked_is_in_the_log_once_it_seals_and_broadcasts_are(set
     assert not [value for value in (*sealed, *child) if value.encode() in stored]
 
 
+async def test_nothing_seals_without_the_command(settings: Settings, in_kafka: Settings) -> None:
+    """Other processes of an installation may be of an older release, or lack the key of the keys."""
+    values = marked()
+    for each in (settings, in_kafka):
+        async with process(each, is_up=True) as (context, _):
+            await write(context, *values)
+            assert not context.apps.sealing.since_ms
+    stored = on_disk(settings.data)
+    assert all(value.encode() in stored for value in values)
+
+
 async def test_a_record_that_a_state_has_marked_is_not_sealed_any_more(settings: Settings) -> None:
     """Otherwise the state's mark would differ from the log, as if that had gone back."""
     command = DeviceCommand(appkey="1000000001", token="t" * 32)
@@ -277,7 +288,7 @@ async def test_a_key_that_one_process_destroys_is_gone_in_the_others(in_kafka: S
         assert keys.ring is not None
         ring, subject = keys.ring, keys.ring.subject("number", "1", "2", "3")
         beside = SealedLog(context.log)
-        async with person_keys(in_kafka, beside, context.apps, context.clock, owns=False, begins=False) as others:
+        async with person_keys(in_kafka, beside, context.apps, context.clock, owns=False) as others:
             assert others.ring is not None
             other = others.ring
             other.cipher(subject)
