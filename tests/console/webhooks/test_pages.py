@@ -32,6 +32,8 @@ async def test_a_webhook_from_its_making_to_its_end(tmp_path: Path) -> None:
         head = await console.logged_in("head")
         path = f"/apps/{appkey}/webhooks"
         assert "The app has no webhooks." in await page_of(head, appkey)
+        fields = dict(re.findall(r'<input id="f-(url|labels)"([^>]*)>', (await head.get(path)).text))
+        assert ("required" in fields["url"], "required" in fields["labels"]) == (True, False)
         made = await head.post(
             path, url=receiver.url, form="standard", labels="spring, sale", **{"kind:app.paused": "on"}
         )
