@@ -1,0 +1,45 @@
+"""`carillon person erase` on an installation in use: no value of the person is left, and states equal their replays."""
+
+import asyncio
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+
+from carillon.roles import REPLAYABLE
+from testkit.installation.processes import Installation
+from testkit.waiting import until
+from tests.journeys.test_sealing import found, marked, sealed_since, use
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+async def test_of_an_erased_person_nothing_is_left_and_replays_are_equal(tmp_path: Path) -> None:
+    installation = Installation(tmp_path / "data", None)
+    with contextlib.closing(installation):
+        await asyncio.to_thread(installation.start)
+        app = await asyncio.to_thread(installation.create_app)
+        await asyncio.to_thread(sealed_since, installation)
+        values, other = marked(), marked()
+        device = await use(installation, app, values)
+        values["token"] = str(device.token)
+        await device.close()
+        kept = await use(installation, app, other)
+        await kept.close()
+        person = ("--app", app.appkey, "--alias", values["alias"], "--yes", "--json")
+        done = json.loads(await asyncio.to_thread(installation.carillon, "person", "erase", *person))
+        assert done["devices"] == 1
+
+        async def is_erased() -> bool:
+            again = await asyncio.to_thread(installation.carillon, "person", "erase", *person, check=False)
+            return "erasure_id" not in again
+
+        await until(is_erased)
+        await asyncio.to_thread(installation.stop)
+        for role in (each for each in REPLAYABLE if each != "analytics"):  # which forgets in batches of its own
+            assert "equal" in await asyncio.to_thread(installation.carillon, "replay", role, "--verify"), role
+        data = installation.data
+        states = [each for each in data.iterdir() if each.is_dir() and each.name not in ("analytics", "clickhouse")]
+        for directory in states:
+            assert found(directory, values) <= {"everyone"}, directory
