@@ -49,6 +49,9 @@ _DEVICE = "bitShiftLeft(toUInt64({partition}), 32) + {number}"
 _OF_ROW = _DEVICE.format(partition="partition", number="number")
 _LISTED = _DEVICE.format(partition="p", number="n")
 _IS_STUB = "match(token, '^~[a-z2-7]{26}')"
+_IS_WHOLE_STUB = "match(token, '^~[a-z2-7]{26}/')"
+"""The latest record of a device has a number behind the name; earlier ones, which open no more, have the name alone."""
+
 
 _CLEAR = f"""
 SELECT DISTINCT appkey, token, transform(concat(appkey, '/', toString(device)), {{keys}}, {{names}}, '') FROM (
@@ -245,12 +248,13 @@ class _Batch:
     async def _forget_tokens(self, table: str, device: str) -> bool:
         """Put the names in place of the tokens, for all numbers of each device."""
         key = f"concat(appkey, '/', toString({device}))"
-        where = f"appkey IN {{apps}} AND {key} IN {{keys}} AND NOT {_IS_STUB}"
+        where = f"appkey IN {{apps}} AND {key} IN {{keys}} AND NOT {_IS_WHOLE_STUB}"
         return await self._update(table, {"token": f"transform({key}, {{keys}}, {{stubs}}, token)"}, where)
 
     async def _forget_devices(self) -> bool:
         """Delete all states of a device but what is left of it in the log."""
-        where = f"appkey IN {{apps}} AND concat(appkey, '/', toString({_OF_ROW})) IN {{keys}} AND NOT {_IS_STUB}"
+        of_numbers = f"concat(appkey, '/', toString({_OF_ROW})) IN {{keys}}"
+        where = f"appkey IN {{apps}} AND {of_numbers} AND NOT {_IS_WHOLE_STUB}"
         return await self._alter("devices", "DELETE", where)
 
     async def _update(self, table: str, changes: Mapping[str, str], where: str) -> bool:
