@@ -17,8 +17,9 @@ from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from protos.push.v1.push_pb2 import Audience, Devices
 from protos.registry.v1.devices_pb2 import AddTags
 from protos.runtime.v1.log_pb2 import Origin
+from protos.runtime.v1.refusals_pb2 import Refusal, RefusalFact, Refusals
 from protos.scheduling.v1.scheduling_pb2 import TaskCancelled, TaskFact, TaskFellDue, TaskScheduled, TaskSent
-from services.domain.topics import DELIVERIES, PUSH_COMMANDS, TASKS
+from services.domain.topics import DELIVERIES, PUSH_COMMANDS, REFUSALS, TASKS
 from services.log.port import NewRecord
 from services.log.sqlite.log import SqliteLog
 from tests.analytics.records import (
@@ -52,6 +53,12 @@ def task(key: str, time_ms: int, **fact: Any) -> NewRecord:
     )
 
 
+def refused(path: str, time_ms: int) -> NewRecord:
+    refusal = Refusal(appkey=APP, time_ms=time_ms, call=f"POST {path}", result=2, answer="wrong sign", is_signed=False)
+    fact = RefusalFact(meta=meta("refusal", time_ms, "edge"), refusals=Refusals(refusals=[refusal]))
+    return new_record(REFUSALS.name, 0, fact)
+
+
 def history() -> list[NewRecord]:
     """Return one record of every kind."""
     return [
@@ -76,6 +83,7 @@ def history() -> list[NewRecord]:
         task("k1", T0 + 100, fell_due=TaskFellDue()),
         task("k1", T0 + 101, sent=TaskSent()),
         task("k2", T0, cancelled=TaskCancelled()),
+        refused("/v2/push", 4_000_000_000_000),  # ClickHouse drops what is older than 30 days
     ]
 
 
@@ -94,6 +102,7 @@ async def test_every_fact_becomes_rows(log: SqliteLog, clickhouse: ClickHouse, t
         "push_partitions": 3,
         "push_values": 1,
         "pushes": 1,
+        "refused_requests": 1,
         "registrations": 1,
         "sessions": 2,
         "task_pushes": 0,

@@ -75,7 +75,7 @@ def test_every_table_is_documented_with_its_key_and_columns(store: SyncStore) ->
 
 def test_retention_and_partitions_are_documented(store: SyncStore) -> None:
     documentation = documented()
-    days = {"acks": f"{ACK_DAYS} days", "login_before": "2 days"}
+    days = {"acks": f"{ACK_DAYS} days", "login_before": "2 days", "refused_requests": "30 days"}
     of_history = {name: f"history and {more} days" if (more := kept_days(0)[name]) else "history" for name in HISTORY}
     expected = dict.fromkeys(documentation, "") | of_history | days
     assert {name: found.kept for name, found in documentation.items()} == expected

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -220,8 +221,8 @@ async def test_a_batch_whose_offset_is_unknown_is_appended_again_where_it_may_no
     """The broker forgets the offset of a repeated batch. Who may not read the topic cannot look for it there."""
     send, answers = log_of_gateway._producer.send, [True]
 
-    async def forgetful(*arguments: object) -> tuple[int, int]:
-        base, count = await send(*arguments)  # type: ignore[arg-type]
+    async def forgetful(*arguments: Any, **options: Any) -> tuple[int, int]:
+        base, count = await send(*arguments, **options)
         return (-1 if answers and answers.pop() else base), count
 
     monkeypatch.setattr(log_of_gateway._producer, "send", forgetful)
