@@ -190,7 +190,7 @@ def of_any_version(_: Callable[..., None]) -> Callable[..., None]:
 
     def opened(store: SqliteStore, path: Path, ddl: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        store.path, store.rows = path, sqlite_store._open(path)
+        store.rows = sqlite_store._open(path)
         store.rows.executescript(sqlite_store._POSITIONS + ddl.replace("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS "))
 
     return opened
@@ -245,7 +245,7 @@ WRONG: list[tuple[type, str, Callable[..., Any], Kind, list[Fault]]] = [
         Backends(),
         [Fault(5, "fill_disk", "registry-0", 20), Fault(15, "kill", "registry-0")],
     ),
-    (SqliteStore, "__init__", of_any_version, Backends(), [Fault(30, "upgrade", "registry-0")]),
+    (SqliteStore, "_make", of_any_version, Backends(), [Fault(30, "upgrade", "registry-0")]),
     (
         message_ids._EarlierClaims,
         "slot",
