@@ -20,7 +20,7 @@ def check_device(device: Device, offset: int) -> None:
     Each number was given out by a record of the same partition, so none is far beyond the offset. ValueError: a number
     is far beyond it.
     """
-    _check([device.number, *device.former_numbers], offset)
+    _check([device.number, *device.former_numbers[:]], offset)
 
 
 def check_revocations(revocations: Revocations) -> None:

@@ -116,22 +116,24 @@ class ValueBitmaps(Generic[Value]):
         value_id = self._ids.get(value)
         if value_id is None:
             return self.insert(value, BitMap((number,)))
-        self._changeable(value_id).add(number)
+        if value_id in self._lent:
+            self._replace_lent(value_id)
+        self._bitmaps[value_id].add(number)
         return value_id
 
     def discard(self, value_id: int, number: int) -> None:
         """Remove the device from the bitmap of the value with this id."""
-        bitmap = self._changeable(value_id)
+        if value_id in self._lent:
+            self._replace_lent(value_id)
+        bitmap = self._bitmaps[value_id]
         bitmap.discard(number)
         if not bitmap:
             del self._ids[self._values.pop(value_id)]
             self._free.append(value_id)
 
-    def _changeable(self, value_id: int) -> BitMap:
-        if value_id in self._lent:
-            self._lent.discard(value_id)
-            self._bitmaps[value_id] = self._bitmaps[value_id].copy()
-        return self._bitmaps[value_id]
+    def _replace_lent(self, value_id: int) -> None:
+        self._lent.discard(value_id)
+        self._bitmaps[value_id] = self._bitmaps[value_id].copy()
 
 
 class SingleValueIndex(Generic[Value]):

@@ -67,24 +67,22 @@ class AppIndex:
             **{f"{ATTRIBUTES[attribute]}s": index for attribute, index in self.attributes.items()},
         }
 
-    def put(self, device: Device) -> None:
-        """Replace the device's fields in the state by the fields of its record."""
+    def put(self, device: Device) -> list[int]:
+        """Replace the device's fields in the state by the fields of its record; return the channels on which it has an
+        address and had none.
+        """
+        # A slice of a repeated field is a list; to iterate over the field itself takes three times as long.
         number, attributes = device.number, device.attributes
         self.reachable.add(number)
-        proven = [*map(ProvenTag, device.proven_tags), *map(ProvenTag, device.proven_stags)]
-        self.tags.put(number, [*device.tags, *device.stags, *proven])
+        proven = [*map(ProvenTag, device.proven_tags[:]), *map(ProvenTag, device.proven_stags[:])]
+        self.tags.put(number, [*device.tags[:], *device.stags[:], *proven])
         self.models.put(number, (attributes.brand, attributes.model) if attributes.model else None)
-        addresses = device.addresses
-        self.channels.put(number, [int(address.channel) for address in addresses] if addresses else ())
         for attribute, index in self.attributes.items():
             index.put(number, getattr(attributes, ATTRIBUTES[attribute]) or None)
-
-    def new_channels(self, device: Device) -> list[int]:
-        """Return the channels of the device's addresses on which it has none here yet."""
-        if not device.addresses:
-            return []
-        known = {channel for channel, devices in self.channels.values.items() if device.number in devices}
-        return [address.channel for address in device.addresses if address.channel not in known]
+        channels = [int(address.channel) for address in device.addresses[:]]
+        former = {channel for channel, devices in self.channels.values.items() if number in devices} if channels else ()
+        self.channels.put(number, channels)
+        return [channel for channel in channels if channel not in former]
 
     def revoke(self, revocations: Revocations) -> None:
         """Remove the devices whose keys were revoked; the records that remove them one by one may come much later."""
@@ -245,18 +243,17 @@ class TargetingState:
                 device = fact.device
                 check_device(device, offset)
                 index = partition.app(device.appkey)
-                for former in device.former_numbers:
+                for former in device.former_numbers[:]:
                     index.remove(former)
                 if device.removed_ms:
                     index.remove(device.number)
                     if device.removed_reason == FixedReason.ERASED:
                         self.on_erased()
                 else:
-                    if channels := index.new_channels(device):
+                    if channels := index.put(device):
                         self.new_addresses.add(
                             NewAddress(device.appkey, device.partition, device.number, tuple(channels))
                         )
-                    index.put(device)
             case "revocations":
                 check_revocations(fact.revocations)
                 partition.app(fact.revocations.appkey).revoke(fact.revocations)
