@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from setup.doctor import installed, manager, package
+from setup.doctor import OF_ANDROID, installed, manager, package
 from setup.test_programs import install_packages
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +26,6 @@ KEY = ROOT / ".cache/android-sample.keystore"
 """The key of this clone's samples: Android updates an app only by one with the same key."""
 
 MINIMAL_API = "24"
-_PROGRAMS = ("aapt2", "zipalign", "apksigner")
 _PASSWORD = "carillon"  # noqa: S105 - of a key that proves nothing
 _ANDROID = "http://schemas.android.com/apk/res/android"
 _TIMEOUT_S = 900
@@ -120,7 +119,7 @@ def _run(*command: str | Path) -> None:
 
 
 def _lacking() -> list[str]:
-    return [name for name in _PROGRAMS if installed(name) is None]
+    return [name for name in OF_ANDROID if installed(name) is None]
 
 
 def _fix() -> str:

@@ -50,6 +50,9 @@ _PACKAGES = {
 }
 """By package manager: the packages that have another name than their program."""
 
+OF_ANDROID = ("aapt2", "zipalign", "apksigner")
+"""The programs that take the place of the Android SDK."""
+
 _SHOWN_CHARS = 200
 _LISTENING = "0A"
 """The state of a listening socket in Linux' tables of sockets."""
@@ -102,6 +105,12 @@ def checks_of_tests() -> List[Check]:
         _program("openssl", ["openssl"], TEST + " (certificates and proofs)", _install("openssl")),
         _program("PHP", ["php"], TEST + " (the examples in PHP)", _install("php")),
     ]
+
+
+def checks_of_long_tests() -> List[Check]:
+    """Check the further programs that `make test-long` starts: the size of Android's sample app is that of its APK."""
+    needed_for = TEST + "-long (the APK of the sample app for Android)"
+    return [_program(name, [name], needed_for, _install(name)) for name in OF_ANDROID]
 
 
 def report(found: Sequence[Check]) -> List[str]:

@@ -1,8 +1,8 @@
 """Installs the programs that `make test` needs beside Python's packages, and says what is left out without them.
 
 Node.js comes from a package of PyPI (`requirements/node.lock`) where the machine has none. The other programs come from
-the machine's package manager, which only root may use; `CARILLON_TEST_INSTALL=no` forbids it. With `--all` the exit
-code is 1 if anything is left out.
+the machine's package manager, which only root may use; `CARILLON_TEST_INSTALL=no` forbids it. With `--all` those of
+`make test-long` are installed too, and the exit code is 1 if anything is left out.
 """
 
 import os
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from setup import browser_files
-from setup.doctor import Check, checks_of_tests, manager, package
+from setup.doctor import Check, checks_of_long_tests, checks_of_tests, manager, package
 
 ROOT = Path(__file__).resolve().parent.parent
 NODE = Path(".cache/node")
@@ -26,9 +26,10 @@ _INSTALLS = {
 _TIMEOUT_S = 900
 
 
-def missing() -> list[Check]:
-    """Return the checks of programs that this machine lacks."""
-    return [check for check in checks_of_tests() if not check.is_ok]
+def missing(*, of_long: bool = False) -> list[Check]:
+    """Return the checks of programs that this machine lacks; `of_long`: for the long tests too."""
+    checks = [*checks_of_tests(), *(checks_of_long_tests() if of_long else [])]
+    return [check for check in checks if not check.is_ok]
 
 
 def install_node(root: Path) -> None:
@@ -73,24 +74,25 @@ def install_packages(names: Sequence[str]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
+    is_all = "--all" in arguments
     of_node = of_packages = ""
     if any(check.program in _OF_NODE for check in missing()):
         try:
             install_node(ROOT)
         except (OSError, subprocess.SubprocessError) as error:
             of_node = f"pip did not install it: {error}"
-    if packages := [package(check.program) for check in missing() if check.program not in _OF_NODE]:
+    if packages := [package(check.program) for check in missing(of_long=is_all) if check.program not in _OF_NODE]:
         of_packages = install_packages(packages)
     try:
         browser_files.fetch(ROOT)
     except browser_files.FetchError as error:
         print(error, file=sys.stderr)
-    left_out = missing()
+    left_out = missing(of_long=is_all)
     for check in left_out:
         why = of_node if check.program in _OF_NODE else of_packages
         reason = f"{check.name} is missing" + (f", and {why}" if why else "")
         print(f"{check.needed_for}: left out, because {reason}. To run it: {check.fix}", file=sys.stderr)
-    return 1 if left_out and "--all" in arguments else 0
+    return 1 if left_out and is_all else 0
 
 
 if __name__ == "__main__":

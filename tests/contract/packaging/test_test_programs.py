@@ -7,7 +7,8 @@ import pytest
 
 from setup import test_programs
 
-HERE = ("java", "mvn", "node", "npx", "npm", "chromium", "haproxy", "promtool", "php", "curl", "openssl")
+OF_ANDROID = ("aapt2", "zipalign", "apksigner")
+HERE = ("java", "mvn", "node", "npx", "npm", "chromium", "haproxy", "promtool", "php", "curl", "openssl", *OF_ANDROID)
 VERSIONS = {"java": "openjdk version 17.0.15", "node": "v24.1.0"}
 
 
@@ -68,6 +69,22 @@ def test_what_cannot_be_installed_is_named_with_the_reason_and_a_command(
     said("CARILLON_TEST_INSTALL=no forbids to install it")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     said("only root may install it")
+
+
+@pytest.mark.parametrize("name", OF_ANDROID)
+def test_with_all_the_long_test_of_an_apk_is_not_left_out_in_silence(
+    programs: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (programs / name).unlink()
+    assert test_programs.main([]) == 0
+    assert capsys.readouterr().err == ""
+    assert test_programs.main(["--all"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("make test-long (the APK of the sample app for Android): left out")
+    installs = f"[ $1 = update ] || /bin/cp {programs}/mvn {programs}/{name}"
+    put(programs, "apt-get", f'echo "$@" > {programs}/called; {installs}')
+    assert test_programs.main(["--all"]) == 0
+    assert (programs / "called").read_text().split()[-1] == {"aapt2": "aapt"}.get(name, name)
 
 
 @pytest.mark.parametrize("lack", ["node", "npx"])
