@@ -9,15 +9,13 @@ from analytics.ingestion.ingestion import Ingestion
 from analytics.projection import AnalyticsStore
 from analytics.settings import ROLE_NAME
 from analytics.store.clickhouse import ClickHouse
-from services.domain.topics import ERASURES, decode
+from services.domain.topics import ERASURES_PARTITION, decode
 from services.errors import UnavailableError
 from services.log.port import Log, Partition
 from services.process.clock import Clock
 from services.process.logs import logger
 from services.process.retries import retry_until_available
 from services.replica.catch_up import read_until
-
-ERASURES_PARTITION = Partition(ERASURES.name, 0)
 
 AGAIN_MS = 7 * 86_400_000
 """For how long each batch forgets a person again: records from before the erasure may be ingested that late."""

@@ -1,5 +1,6 @@
 """Erased persons in the analytics store: nothing is left of them, and a store filled from the log is the same."""
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +31,7 @@ from services.log.port import NewRecord
 from services.log.sqlite.log import SqliteLog
 from testkit.faults.crashing_log import KilledError
 from testkit.persons import key_ring
+from testkit.waiting import until
 from tests.analytics.records import (
     APP,
     T0,
@@ -275,3 +277,40 @@ async def test_nothing_is_left_and_a_rebuild_is_the_same(
     await forget(other, erasures)
     assert await table_digests(other) == await table_digests(clickhouse)
     assert await value(other, "SELECT count() FROM pushes WHERE toUnixTimestamp64Milli(erased) > 0") > 0
+
+
+@pytest.mark.long
+async def test_no_file_of_the_store_has_a_marked_value(
+    installation: Installation, clickhouse: ClickHouse, engine_path: Path
+) -> None:
+    """ClickHouse keeps former parts for some minutes; here for no time."""
+    for table in (*TABLES, "broadcasts", "device_tokens"):
+        await clickhouse.command(
+            f"ALTER TABLE {table} MODIFY SETTING old_parts_lifetime = 0, cleanup_delay_period = 1,"
+            " cleanup_delay_period_random_add = 0"
+        )
+    await installation.fill(clickhouse, *history(PERSONS, Random(2)))
+    erased = PERSONS[:9]
+    assert files_with(engine_path, [person.mark for person in erased])
+    erasures = await installation.erase(*erased)
+    await installation.fill(clickhouse)
+    await forget(clickhouse, erasures)
+    for table in (*TABLES, "broadcasts", "device_tokens"):
+        await clickhouse.command(f"OPTIMIZE TABLE {table} FINAL")
+
+    async def are_gone() -> bool:
+        return not files_with(engine_path, [person.mark for person in erased])
+
+    await until(are_gone, 120)
+
+
+def files_with(directory: Path, words: list[str]) -> list[Path]:
+    """Return the files in which a word is found: in clear, or in blocks of LZ4 and ZSTD that hold it as a literal."""
+    found = []
+    for folder, _, names in os.walk(directory):  # which passes over what is removed meanwhile
+        for file in (Path(folder, name) for name in names):
+            with suppress(FileNotFoundError):
+                content = file.read_bytes()
+                if any(word.encode() in content for word in words):
+                    found.append(file)
+    return found
