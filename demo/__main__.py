@@ -19,7 +19,7 @@ from pathlib import Path
 import uvloop
 
 from demo.fill import DemoPlan, fill, summary
-from demo.service import Service
+from demo.service import DemoService
 from services.errors import CarillonError
 
 
@@ -44,7 +44,7 @@ def main() -> None:
 
 async def _serve(plan: DemoPlan) -> None:
     """Fill the directory if it is not, print what to do with it, and go on until Ctrl-C or the end of the service."""
-    service = Service(plan.directory, {})
+    service = DemoService(plan.directory, {})
     serving = asyncio.current_task()
     assert serving is not None
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -21,9 +21,9 @@ from demo.installation import Demo
 from demo.moved_clock import ClockFile
 from demo.organisation import ADMINISTRATOR, TEAMS, Installed, device_counts, set_app_settings, set_up
 from demo.people import People
-from demo.person import PASSWORD, Person
+from demo.person import PASSWORD, ConsoleSession
 from demo.population import HISTORY_DAYS, DemoDevice, known_device, populate
-from demo.service import Service
+from demo.service import DemoService
 from services.errors import CarillonError
 
 _MARKER = "demo.json"
@@ -44,7 +44,7 @@ class DemoPlan:
 
 
 @asynccontextmanager
-async def fill(plan: DemoPlan, service: Service) -> AsyncIterator[None]:
+async def fill(plan: DemoPlan, service: DemoService) -> AsyncIterator[None]:
     """Start the service and fill it, unless that was done before; its devices stay connected meanwhile.
 
     CarillonError: the directory has files that are not a demo's, or a step fails.
@@ -74,7 +74,7 @@ async def fill(plan: DemoPlan, service: Service) -> AsyncIterator[None]:
             bar.advance(task, work)
 
         service.start()
-        admin = Person(service.console_url, ADMINISTRATOR)
+        admin = ConsoleSession(service.console_url, ADMINISTRATOR)
         await admin.use_link(service.first_link())
         step("Teams, people and apps")
         installed = await set_up(service, admin)
@@ -101,7 +101,7 @@ async def fill(plan: DemoPlan, service: Service) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _served_again(plan: DemoPlan, service: Service) -> AsyncIterator[None]:
+async def _served_again(plan: DemoPlan, service: DemoService) -> AsyncIterator[None]:
     """Start the service on the filled directory; the devices that were online at the end connect again."""
     clock = ClockFile.create(service.clock_file, 0)
     service.start()
@@ -125,7 +125,7 @@ def _remember(plan: DemoPlan, demo: Demo) -> None:
     path.write_text(json.dumps([(appkey, each.token, each.key) for appkey, each in saved]))
 
 
-def summary(service: Service) -> str:
+def summary(service: DemoService) -> str:
     """Return the addresses and log-ins, for people."""
     lines = [
         "",
@@ -139,7 +139,7 @@ def summary(service: Service) -> str:
     return "\n".join([*lines, "", "Ctrl-C stops it. The next start serves the same; --anew fills it again."])
 
 
-def _demo(plan: DemoPlan, service: Service, clock: ClockFile, installed: Installed) -> Demo:
+def _demo(plan: DemoPlan, service: DemoService, clock: ClockFile, installed: Installed) -> Demo:
     chance = random.Random(plan.seed)
     counts = device_counts(plan.devices)
     apps = [app for team in TEAMS for app in team.apps]

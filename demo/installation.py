@@ -10,7 +10,7 @@ from demo.device_users import DeviceUsers
 from demo.moved_clock import ClockFile
 from demo.organisation import Installed
 from demo.population import DemoDevice
-from demo.service import Service
+from demo.service import DemoService
 
 _NOTICED_S = 0.12
 """Longer than the interval at which sleepers on the moved clock read it again."""
@@ -20,7 +20,7 @@ _NOTICED_S = 0.12
 class Demo:
     """The demo while it is filled. `devices` are those of each app, by the day on which they register."""
 
-    service: Service
+    service: DemoService
     clock: ClockFile
     installed: Installed
     servers: AppServers

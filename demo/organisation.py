@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from demo.person import Person
+from demo.person import ConsoleSession
 from demo.population import Interests
-from demo.service import Service
+from demo.service import DemoService
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 
 _LINK = re.compile(r"/link\?token=\S+")
@@ -119,7 +119,7 @@ def device_counts(total: int) -> Mapping[str, int]:
     return {app.key: max(1, round(total * app.share)) for team in TEAMS for app in team.apps}
 
 
-async def set_up(service: Service, admin: Person) -> Installed:
+async def set_up(service: DemoService, admin: ConsoleSession) -> Installed:
     """Create teams, users, apps and API tokens at the console, as the administrator and the invited people do."""
     installed = Installed()
     for team in TEAMS:
@@ -137,7 +137,7 @@ async def set_up(service: Service, admin: Person) -> Installed:
     return installed
 
 
-def set_app_settings(service: Service, installed: Installed) -> None:
+def set_app_settings(service: DemoService, installed: Installed) -> None:
     """Let some apps keep acknowledgements, and give the iOS apps a key, by the operator's commands."""
     key_file = service.clock_file.with_name("apns.p8")
     key_file.write_text(pem())
@@ -149,20 +149,20 @@ def set_app_settings(service: Service, installed: Installed) -> None:
             service.carillon("app", "set", installed.appkeys[app.key], *given)
 
 
-async def _invite(service: Service, admin: Person, person: PersonOfTeam, team_id: str) -> None:
+async def _invite(service: DemoService, admin: ConsoleSession, person: PersonOfTeam, team_id: str) -> None:
     """Invite a person, who chooses a password and the settings of the account."""
     await admin.open("/users/new")
     fields = {"login": person.login, "display_name": person.name, "team_id": team_id, "role": person.role}
     await admin.submit("/users/new", **fields)
     link = _LINK.search(admin.shown_once())
     assert link is not None, "the page of a new user shows the link"
-    invited = Person(service.console_url, person.login)
+    invited = ConsoleSession(service.console_url, person.login)
     await invited.use_link(link[0])
     await invited.submit("/account", display_name=person.name, locale=person.locale, zone=person.zone)
     await invited.close()
 
 
-async def _register(admin: Person, app: AppOfTeam, team_id: str, installed: Installed) -> None:
+async def _register(admin: ConsoleSession, app: AppOfTeam, team_id: str, installed: Installed) -> None:
     await admin.open("/apps/new")
     platform = "ios" if app.is_ios else "android"
     path = await admin.submit("/apps/new", name=app.name, platform=platform, package=app.package, team_id=team_id)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from demo.content import Text
 from demo.organisation import TEAMS, Installed
-from demo.person import Person
+from demo.person import ConsoleSession
 from services.errors import CarillonError
 
 _DIGEST = re.compile(r'name="digest" value="([0-9a-f]+)"')
@@ -28,21 +28,21 @@ class People:
     def __init__(self, url: str, installed: Installed) -> None:
         self._url = url
         self._installed = installed
-        self._persons: dict[str, Person] = {}
+        self._persons: dict[str, ConsoleSession] = {}
 
-    async def log_in(self, admin: Person) -> None:
+    async def log_in(self, admin: ConsoleSession) -> None:
         """Log everybody in; one of them mistypes the password first."""
         self._persons[admin.login] = admin
         await admin.log_in()
         for member in (member for team in TEAMS for member in team.people):
-            person = self._persons[member.login] = Person(self._url, member.login)
+            person = self._persons[member.login] = ConsoleSession(self._url, member.login)
             if member.login == "tom.baker":
                 await person.open("/log-in")
                 with contextlib.suppress(CarillonError):
                     await person.submit("/log-in", login=member.login, password="not this one")
             await person.log_in()
 
-    def person(self, login: str) -> Person:
+    def person(self, login: str) -> ConsoleSession:
         return self._persons[login]
 
     async def send(self, login: str, app: str, text: Text, **fields: str) -> str:

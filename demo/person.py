@@ -20,7 +20,7 @@ _PROBLEM = re.compile(r'role="alert"[^>]*>(.*?)</div>', re.DOTALL)
 _HIDDEN = re.compile(r'<input type="hidden" name="(body|key|devices|replaces)" value="([^"]*)"')
 
 
-class Person:
+class ConsoleSession:
     """A session in the console."""
 
     def __init__(self, url: str, login: str) -> None:

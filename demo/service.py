@@ -33,7 +33,7 @@ class DemoSettings(Settings, frozen=True, kw_only=True):
     gateway_port: Port = 8400
 
 
-class Service:
+class DemoService:
     """The process of `carillon up`. Its data, its output and the file of its clock are in one directory.
 
     It listens on 127.0.0.1 alone, since the passwords of the demo's people are known.

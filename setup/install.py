@@ -25,7 +25,7 @@ VENV = ("venv",)
 """The module that makes a virtual environment, with its options."""
 
 _FINISHED = "installed"
-"""The file in `.venv` that an installation writes last: its State as JSON."""
+"""The file in `.venv` that an installation writes last: its EnvironmentState as JSON."""
 
 
 class Size(NamedTuple):
@@ -39,7 +39,7 @@ RUN = Size(300, 1000)
 DEV = Size(440, 1650)
 
 
-class State(NamedTuple):
+class EnvironmentState(NamedTuple):
     """Describes a finished environment. `inputs`: a hash of the files that decide which packages are installed."""
 
     python: str
@@ -48,7 +48,7 @@ class State(NamedTuple):
     dev: bool
 
 
-def wanted_state(root: Path, *, dev: bool) -> State:
+def wanted_state(root: Path, *, dev: bool) -> EnvironmentState:
     files = [root / "pyproject.toml", root / "protos" / "build.py", root / "sdk" / "pyproject.toml"]
     files += (root / "requirements").glob("*.lock")
     files += (root / "protos").rglob("*.proto")
@@ -56,18 +56,18 @@ def wanted_state(root: Path, *, dev: bool) -> State:
     for file in sorted(files):
         inputs.update(f"{file.relative_to(root)}\n".encode() + file.read_bytes())
     version = ".".join(map(str, sys.version_info[:2]))
-    return State(version, str(root), inputs.hexdigest(), dev)
+    return EnvironmentState(version, str(root), inputs.hexdigest(), dev)
 
 
-def finished_state(venv: Path) -> State | None:
+def finished_state(venv: Path) -> EnvironmentState | None:
     """Return the state of a finished environment; None for one that is missing or unfinished."""
     try:
-        return State(**json.loads((venv / _FINISHED).read_text()))
+        return EnvironmentState(**json.loads((venv / _FINISHED).read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def reason_to_remake(venv: Path, finished: State | None, wanted: State) -> str:
+def reason_to_remake(venv: Path, finished: EnvironmentState | None, wanted: EnvironmentState) -> str:
     """Return why the environment has to be made anew; "" if it does not, or if there is none."""
     if not venv.exists() and not venv.is_symlink():
         return ""

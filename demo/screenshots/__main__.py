@@ -22,7 +22,7 @@ from playwright.async_api import Browser, BrowserContext, Page
 
 from demo.fill import DemoPlan, fill
 from demo.screenshots.pages import BEFORE_LOG_IN, SHOTS, DemoPaths, Shot, find_paths, log_in
-from demo.service import Service
+from demo.service import DemoService
 from services.errors import CarillonError
 from testkit.edge.browser import running_browser
 from testkit.ports import free_ports
@@ -98,7 +98,7 @@ async def _take(plan: DemoPlan, out: Path, only: Sequence[str] | None) -> None:
     out.mkdir(parents=True, exist_ok=True)
     ports = zip(_PORTS, free_ports(len(_PORTS)), strict=True)
     env = {f"CARILLON_{name}_PORT": str(port) for name, port in ports}
-    service = Service(plan.directory, env | {"CARILLON_TIMEZONE": "Asia/Shanghai"})
+    service = DemoService(plan.directory, env | {"CARILLON_TIMEZONE": "Asia/Shanghai"})
     try:
         async with fill(plan, service), running_browser() as browser:
             paths = await _paths(browser, service.console_url)

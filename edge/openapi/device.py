@@ -13,7 +13,7 @@ Struct = type[msgspec.Struct]
 _APPKEY = msgspec.Meta(description="The app; a number is accepted too.", extra_json_schema={"format": "appkey"})
 
 
-class Caller(msgspec.Struct, frozen=True):
+class DeviceCredentials(msgspec.Struct, frozen=True):
     """The sender of a frame over HTTP."""
 
     appkey: Annotated[str | int, _APPKEY]
@@ -41,7 +41,7 @@ def frame(struct: Struct, *more: Struct) -> Component:
 
 
 _OVER_HTTP: tuple[Struct, ...] = (*CHANGES, frames.Activity)
-REQUEST: tuple[Struct | Component, ...] = (frames.Hello, *(frame(struct, Caller) for struct in _OVER_HTTP))
+REQUEST: tuple[Struct | Component, ...] = (frames.Hello, *(frame(struct, DeviceCredentials) for struct in _OVER_HTTP))
 ANSWERS = (
     Component(answers.Welcome, closed=True),
     Component(answers.Ok, closed=True),

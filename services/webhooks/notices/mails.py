@@ -22,7 +22,7 @@ from services.domain.permissions import Action, Role, may
 from services.webhooks.notices.store import Mail
 
 
-class People(Protocol):
+class AccountNames(Protocol):
     """The part of the account directory that says who is to be told."""
 
     def user(self, user_id: str) -> User | None: ...
@@ -38,7 +38,7 @@ class Surroundings(NamedTuple):
     `zone`: that of the installation, for users without one of their own.
     """
 
-    people: People
+    people: AccountNames
     app_name: Callable[[str], str]
     console_url: str
     zone: ZoneInfo
@@ -121,7 +121,7 @@ def message_of(mail: Mail, sender: str) -> EmailMessage:
     return message
 
 
-def _approvers(draft: Draft, people: People) -> list[User]:
+def _approvers(draft: Draft, people: AccountNames) -> list[User]:
     """Return the members of the team who may approve the draft: it is not theirs."""
     team = people.team(draft.team_id)
     if team is None:
@@ -137,7 +137,7 @@ def _approvers(draft: Draft, people: People) -> list[User]:
     ]
 
 
-def _authors(draft: Draft, people: People) -> list[User]:
+def _authors(draft: Draft, people: AccountNames) -> list[User]:
     """Return the users who wrote or changed the draft, or made the API token that did."""
     users = (people.user(name.removeprefix("user/")) for name in draft.authors if name.startswith("user/"))
     return [user for user in users if user is not None and user.mail_address and not user.disabled]

@@ -10,9 +10,9 @@ import pytest_asyncio
 
 from demo.fill import DemoPlan, fill
 from demo.organisation import ADMINISTRATOR, TEAMS
-from demo.person import Person
+from demo.person import ConsoleSession
 from demo.screenshots.pages import SHOTS, find_paths, log_in
-from demo.service import Service
+from demo.service import DemoService
 from services.errors import CarillonError
 from testkit.edge.browser import running_browser
 from testkit.ports import free_ports
@@ -31,11 +31,11 @@ WITHOUT_STATISTICS = {"dismissed"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def filled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
+async def filled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoService]:
     directory = tmp_path_factory.mktemp("demo") / "demo"
     ports = zip(("CONSOLE", "V2", "ANDROID", "IOS", "GATEWAY"), free_ports(5), strict=True)
     env = {f"CARILLON_{name}_PORT": str(port) for name, port in ports} | {"CARILLON_PARTITIONS": "8"}
-    service = Service(directory, env)
+    service = DemoService(directory, env)
     try:
         async with fill(DemoPlan(directory, DEVICES, PUSHES, seed=3), service):
             yield service
@@ -52,8 +52,8 @@ def rows(page: str) -> int:
     return sum(body.count("<tr") for body in re.findall(r"<tbody.*?</tbody>", page, re.DOTALL))
 
 
-async def test_every_page_has_something_to_show(filled: Service) -> None:
-    admin = Person(filled.console_url, ADMINISTRATOR)
+async def test_every_page_has_something_to_show(filled: DemoService) -> None:
+    admin = ConsoleSession(filled.console_url, ADMINISTRATOR)
     await admin.log_in()
     await admin.open("/apps")
     apps = dict.fromkeys(links(admin.page, r"/apps/\d+"))
@@ -91,7 +91,7 @@ def is_no_answer(number: ShownNumber) -> bool:
     return number.column in OF_ROLES or is_of_one_entry or number.row in WITHOUT_STATISTICS
 
 
-async def test_every_number_leads_to_the_question_behind_it(filled: Service) -> None:
+async def test_every_number_leads_to_the_question_behind_it(filled: DemoService) -> None:
     plain: list[tuple[str, ShownNumber]] = []
     paths: dict[tuple[str, str], str] = {}
 
@@ -128,7 +128,7 @@ async def test_every_number_leads_to_the_question_behind_it(filled: Service) -> 
 
 async def test_the_demo_leaves_the_data_of_others_alone(tmp_path: Path) -> None:
     (tmp_path / "log.db").write_text("")
-    service = Service(tmp_path, {})
+    service = DemoService(tmp_path, {})
     with pytest.raises(CarillonError, match="has files that are not a demo's"):
         async with fill(DemoPlan(tmp_path, DEVICES, PUSHES, seed=3), service):
             pass
