@@ -195,14 +195,17 @@ class DueHandOvers:
         self.changed.set()
 
     def left(self, device: DeviceAddress, now_ms: int, is_certain: bool = True) -> None:
-        """Note that the device is not connected any more; only urgent messages are due at once."""
-        if not self._is_addressed(device):
+        """Note that the device is not connected any more; only urgent messages are due at once.
+
+        Also of a device without a known address: it may have set one just now, and have a message on its way.
+        """
+        if not self._channels.of_app(device.appkey):
             return
         until_ms = now_ms + self._grace_ms
         self._absent.setdefault(device.app_partition, {})[device.number] = _Absence(until_ms, is_certain)
         self._graces.append((until_ms, device))
         self.changed.set()
-        if is_certain:
+        if is_certain and self._is_addressed(device):
             pending = [*self._state.mailbox(device), *self._state.broadcasts_in_progress(device.app_partition)]
             urgent = [msgid for msgid in pending if _is_urgent(self._state.started[msgid])]
             self._work.extend(_Work(msgid, device.partition, BitMap([device.number])) for msgid in urgent)
@@ -317,7 +320,8 @@ class DueHandOvers:
             absence = self._absent.get(device.app_partition, {}).get(device.number)
             if absence is not None and absence.until_ms == until_ms:
                 self._forget_absence(device)
-                over.setdefault(device.app_partition, BitMap()).add(device.number)
+                if self._is_addressed(device):
+                    over.setdefault(device.app_partition, BitMap()).add(device.number)
         for app_partition, numbers in over.items():
             self.look_at_devices(app_partition, numbers)
 

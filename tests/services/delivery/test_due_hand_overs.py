@@ -103,6 +103,26 @@ def test_phones_whose_grace_is_over_get_it_and_the_connected_do_not() -> None:
     assert BitMap().union(*made.take_all(START_MS + GRACE_MS)) == left
 
 
+def test_a_phone_whose_address_becomes_known_after_it_has_left_gets_nothing_within_the_grace() -> None:
+    addressed = BitMap()
+    made = Setup(addressed)
+    made.due.begin(START_MS - GRACE_MS)
+    made.broadcast(BitMap([1, 2]))
+    made.due.left(DeviceAddress(APP, 0, 1), START_MS)
+    made.due.left(DeviceAddress(APP, 0, 2), START_MS)
+    addressed.add(1)
+    made.due.look_at_devices(APP_PARTITION, addressed)
+    assert not any(made.take_all(START_MS + GRACE_MS - 1))
+    assert BitMap().union(*made.take_all(START_MS + GRACE_MS)) == addressed
+
+
+def test_a_phone_of_an_app_without_channels_leaves_nothing() -> None:
+    made = Setup(BitMap())
+    made.due.left(DeviceAddress(OTHER_APP, 0, 1), START_MS)
+    assert not made.due._absent
+    assert not made.due._graces
+
+
 def test_a_broadcast_to_many_addresses_is_looked_at_in_slices() -> None:
     made = Setup(BitMap(range(MANY)))
     made.due.begin(START_MS)

@@ -80,6 +80,13 @@ FAULTS: Mapping[str, Sequence[Edit]] = {
     "a phone that comes back within the grace causes a hand-over": [
         Edit(f"{_DUE}:DueHandOvers._absent_of", "absence is None or (is_urgent and absence.is_certain)", "True")
     ],
+    "a phone whose address becomes known after it has left gets a message within the grace": [
+        Edit(
+            f"{_DUE}:DueHandOvers.left",
+            "if not self._channels.of_app(device.appkey):",
+            "if not self._is_addressed(device):",
+        )
+    ],
     "a connected phone's message is handed over": [
         Edit(f"{_DUE}:DueHandOvers._absent_of", "if number not in connections:", "if True:")
     ],

@@ -54,6 +54,9 @@ _PARTITIONS = (0, 1)
 _PHONES = tuple(NumberedDevice(partition, number) for partition in _PARTITIONS for number in range(3))
 _DAY_S = 86_400
 _LARGE_WINDOW = 1000
+_LOSES_ALL = 0.4
+"""Share of the changes of addresses after which the phone has none, so that it leaves without one."""
+
 _REPEATED = ("repeat", "refuse twice")
 
 
@@ -615,11 +618,13 @@ class World:
         self.owner.hand_overs.channels_changed(APP)
 
     async def _change_address(self) -> None:
-        phone, channel = self.random.choice(_PHONES), self.random.choice(CHANNELS)
-        numbers = self.addresses[phone.partition, channel]
-        changed = numbers - BitMap([phone.number]) if phone.number in numbers else numbers | BitMap([phone.number])
-        self.addresses[phone.partition, channel] = changed
-        self.left_ms.pop(phone, None)  # a device without an address is not noted when it leaves
+        """Change a phone's address on a channel, or let it lose the addresses on all of them."""
+        phone, chosen = self.random.choice(_PHONES), self.random.choice(CHANNELS)
+        if self.random.random() < _LOSES_ALL:
+            for channel in CHANNELS:
+                self.addresses[phone.partition, channel] -= BitMap([phone.number])
+        else:
+            self.addresses[phone.partition, chosen] ^= BitMap([phone.number])
         self.owner.hand_overs.channels_changed(APP)
 
     # --- steps: time and ends of processes
@@ -681,7 +686,7 @@ _STEPS = {
     "repeated_answer": 5,
     "channels_changed": 2,
     "stop_channel": 1,
-    "change_address": 2,
+    "change_address": 3,
     "change_route": 3,
     "time": 15,
     "kill": 2,
