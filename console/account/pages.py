@@ -1,13 +1,14 @@
 """The user's own account: language and time zone, password, second factor, and the end of all sessions."""
 
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, partial
 from importlib.resources import files
 
 from falcon.asgi import Request, Response
 
 from console.account.log_in import begin_session
 from console.people.users import user_summary
-from console.shell.page import Page, go_to, problem_of, visit_of
+from console.shell.page import Page, go_to, problem_of, problems_of, visit_of
 from console.shell.qr import qr_image
 from console.shell.visit import Visit
 from protos.accounts.v1.service_pb2 import (
@@ -25,6 +26,11 @@ With the longest log-in name it has fewer.
 """
 
 
+_SETTINGS = ("display_name", "locale", "zone", "mail_address")
+_ACCEPTED = {"display_name": "-"}
+"""The value of the only field that must not be empty, while the others are checked."""
+
+
 class AccountPage(Page):
     """GET shows the account; POST changes the name, the language, the time zone and the mail address."""
 
@@ -33,24 +39,26 @@ class AccountPage(Page):
 
     async def on_post(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
-        changes = UpdateUserRequest(
-            user_id=_own_id(visit),
-            display_name=visit.form.get("display_name", "").strip(),
-            locale=visit.form.get("locale", ""),
-            zone=visit.form.get("zone", "").strip(),
-            mail_address=visit.form.get("mail_address", "").strip(),
-            origin=visit.origin,
-        )
+
+        async def change(form: Mapping[str, str], *, only_check: bool = False) -> None:
+            asked = UpdateUserRequest(user_id=_own_id(visit), origin=visit.origin, only_check=only_check)
+            for name in _SETTINGS:
+                setattr(asked, name, form.get(name, "").strip())
+            await self.site.roles.accounts.UpdateUser(asked)
+
         try:
-            await self.site.roles.accounts.UpdateUser(changes)
+            await change(visit.form)
         except CarillonError as error:
-            await self._show(request, response, problem_of(error, visit))
+            problem = await problems_of(error, visit, _ACCEPTED, partial(change, only_check=True))
+            await self._show(request, response, problem, visit.form)
             return
         await self.site.accounts.refresh()
         visit.notify(visit.gettext("Your settings are saved."))
         raise go_to("/account")
 
-    async def _show(self, request: Request, response: Response, problem: str = "") -> None:
+    async def _show(
+        self, request: Request, response: Response, problem: str = "", form: Mapping[str, str] | None = None
+    ) -> None:
         user = await user_summary(self, _own_id(visit_of(request)))
         self.show(
             request,
@@ -58,6 +66,7 @@ class AccountPage(Page):
             "account/account.html",
             400 if problem else 200,
             user=user,
+            form=form or {name: getattr(user, name) for name in _SETTINGS},
             problem=problem,
             languages=self.site.languages.all(),
             zones=_zones(),

@@ -1,7 +1,8 @@
 """Apps: the list, one app, its registration, its settings, and another secret key."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -10,13 +11,11 @@ from falcon.asgi import Request, Response
 from console.apps.actions import change_app, pause_app, resume_app, rotate_secret, services_of
 from console.apps.form import difference_of, form_of, secrets_emptied
 from console.apps.words import quota_names, route_names
-from console.shell.error_words import FormProblem
-from console.shell.page import Page, go_to, problem_of, shown_digest, shown_text, shown_values, visit_of
+from console.shell.page import Page, go_to, problem_of, problems_of, shown_digest, shown_text, shown_values, visit_of
 from console.shell.qr import qr_image
-from console.shell.visit import Visit
 from protos.accounts.v1.service_pb2 import GiveAppRequest
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
-from protos.registry.v1.registry_pb2 import CreateAppRequest, UpdateAppRequest
+from protos.registry.v1.registry_pb2 import CreateAppRequest, CreateAppResponse, UpdateAppRequest
 from services.domain.addresses import route_name
 from services.domain.channel_credentials.fields import FieldKind
 from services.domain.channel_credentials.forms import FORMS, settings_lines
@@ -32,8 +31,8 @@ PLATFORMS = {"android": PLATFORM_ANDROID, "ios": PLATFORM_IOS}
 KEEP_OLD_S = {"0": 0, "1h": 3600, "24h": 86_400, "7d": 604_800}
 """How long the former secret key stays valid, by the value of the form."""
 
-_LEFT_WITH = {"identity_keys": ("identity",)}
-"""The fields that are left as shown with a wrong one, since they need its value."""
+_ACCEPTED = {"name": "-", "package": "-"}
+"""Values with which an app can be registered."""
 
 _QR_IMAGES_KEPT = 64
 _kept_qr_image = lru_cache(_QR_IMAGES_KEPT)(qr_image)
@@ -82,16 +81,17 @@ class NewAppPage(Page):
         if platform is None:
             self._show(request, response, visit.gettext("Choose a platform."))
             return
-        asked = CreateAppRequest(
-            platform=platform,
-            name=form.get("name", "").strip(),
-            package=form.get("package", "").strip(),
-            origin=visit.origin,
-        )
+
+        async def create(form: Mapping[str, str], *, only_check: bool = False) -> CreateAppResponse:
+            asked = CreateAppRequest(platform=platform, origin=visit.origin, only_check=only_check)
+            asked.name, asked.package = form.get("name", "").strip(), form.get("package", "").strip()
+            return await self.site.roles.registry.CreateApp(asked)
+
         try:
-            made = await self.site.roles.registry.CreateApp(asked)
+            made = await create(form)
         except CarillonError as error:
-            self._show(request, response, problem_of(error, visit))
+            problem = await problems_of(error, visit, _ACCEPTED, partial(create, only_check=True))
+            self._show(request, response, problem)
             return
         notice = visit.gettext("The app is registered.")
         if team_id := form.get("team_id", ""):
@@ -176,34 +176,20 @@ class AppSettingsPage(Page):
             change = difference_of(app, visit.form, shown_values(visit), with_quotas=with_quotas)
             await change_app(self.site, visit, change)
         except InputError as error:
-            problem = await self._problems(visit, app, error, with_quotas=with_quotas)
+            shown = shown_values(visit) or form_of(app)
+
+            async def check(form: dict[str, str]) -> None:
+                if form.get("identity_keys") == shown.get("identity_keys"):
+                    form["identity"] = shown.get("identity", "")
+                change = difference_of(app, form, shown, with_quotas=with_quotas)
+                change.only_check = True
+                await self.site.roles.registry.UpdateApp(change)
+
+            problem = await problems_of(error, visit, shown, check)
             self._show(request, response, app, secrets_emptied(visit.form), problem)
             return
         visit.notify(visit.gettext("The settings are saved."))
         raise go_to(f"/apps/{app.appkey}")
-
-    async def _problems(self, visit: Visit, app: App, error: InputError, *, with_quotas: bool) -> FormProblem:
-        """Return the problem of the form with its others: each is wrong once those before it are as shown."""
-        first = problem = problem_of(error, visit)
-        shown = shown_values(visit) or form_of(app)
-        form, found = dict(visit.form), {first.field: first}
-        while problem.field:
-            for name in (problem.field, *_LEFT_WITH.get(problem.field, ())):
-                form[name] = shown.get(name, "")
-            try:
-                change = difference_of(app, form, shown, with_quotas=with_quotas)
-                change.only_check = True
-                await self.site.roles.registry.UpdateApp(change)
-                break
-            except InputError as next_error:
-                problem = problem_of(next_error, visit)
-            except CarillonError:
-                break
-            if problem.field in found:
-                break
-            found[problem.field] = problem
-        first.others = [each for each in found.values() if each is not first and each.field]
-        return first
 
     def _show(self, request: Request, response: Response, app: App, form: dict[str, str], problem: str = "") -> None:
         visit = visit_of(request)

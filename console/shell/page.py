@@ -1,6 +1,6 @@
 """The base of all pages, and what they share."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,3 +135,32 @@ def problem_of(error: CarillonError, visit: Visit) -> FormProblem:
     if error.result not in (400, 401):
         raise error
     return visit.language.problem(error, visit.form)
+
+
+async def problems_of(
+    error: CarillonError,
+    visit: Visit,
+    accepted: Mapping[str, str],
+    check: Callable[[dict[str, str]], Awaitable[object]],
+) -> FormProblem:
+    """Return the problem of a form with its others: each is what `check` raises once those before it are mended.
+
+    A field is mended by its value in `accepted`, or else by emptying it. `check` says by a CarillonError what keeps a
+    form from being accepted, and changes nothing.
+    """
+    first = problem = problem_of(error, visit)
+    form, found = dict(visit.form), {first.field: first}
+    while problem.field:
+        form[problem.field] = accepted.get(problem.field, "")
+        try:
+            await check(form)
+            break
+        except InputError as next_error:
+            problem = problem_of(next_error, visit)
+        except CarillonError:
+            break
+        if problem.field in found:
+            break
+        found[problem.field] = problem
+    first.others = [each for each in found.values() if each is not first and each.field]
+    return first

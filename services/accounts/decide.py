@@ -168,7 +168,7 @@ def invite_first_administrator(
 
 
 def update_user(accounts: AccountTable, actor: Actor, request: UpdateUserRequest, now_ms: int) -> list[AccountFact]:
-    """Return the changed user; nothing if everything is as asked for.
+    """Return the changed user; nothing if everything is as asked for, or if the change is only to be checked.
 
     Where teams have approval rules, another administrator has to confirm that the user becomes an administrator.
     """
@@ -196,9 +196,11 @@ def update_user(accounts: AccountTable, actor: Actor, request: UpdateUserRequest
         del user.recovery_code_hashes[:]
         user.session_epoch += 1
     if user == known:
-        return waiting
+        return [] if request.only_check else waiting
     if not actor.is_operator and not _has_administrator(accounts, user):
         raise ConflictError(Code.NO_ADMINISTRATOR_LEFT)
+    if request.only_check:
+        return []
     return [changed_user(user, "set", _settings_changed(known, user)), *waiting]
 
 

@@ -172,6 +172,8 @@ class RegistryServicer(RegistryServiceServicer):
                 request.default_period_s if request.HasField("default_period_s") else DEFAULT_PERIOD_S
             ),
         )
+        if request.only_check:
+            return CreateAppResponse(app=app)
         return await self._changes.make(partial(self._create, app, request.origin))
 
     async def ListApps(self, request: ListAppsRequest, context: Context) -> ListAppsResponse:

@@ -250,6 +250,14 @@ async def test_a_user_says_where_notices_go(console: ConsoleInstallation) -> Non
     fields = {"display_name": "Alice", "locale": "", "zone": ""}
     refused = await alice.post("/account", **fields, mail_address="alice")
     assert (refused.status_code, "such as alice@example.org" in text_of(refused)) == (400, True)
+    wrong = {"display_name": "\x07", "locale": "", "zone": "Mars/Olympus", "mail_address": "alice"}
+    refused = await alice.post("/account", **wrong)
+    assert "3 fields must be corrected:" in text_of(refused)
+    assert 'value="Mars/Olympus"' in refused.text, "what was typed is kept"
+    valid = {**wrong, "display_name": "Alicia", "zone": "Europe/Paris"}
+    assert (await alice.post("/account", **valid)).status_code == 400
+    (user,) = (await console.accounts.GetUsers(GetUsersRequest(user_ids=[user_id]))).users
+    assert (user.display_name, user.zone) == ("alice", ""), "a check changes nothing"
     assert (await alice.post("/account", **fields, mail_address=" alice@example.org ")).status_code == 303
     (user,) = (await console.accounts.GetUsers(GetUsersRequest(user_ids=[user_id]))).users
     assert user.mail_address == "alice@example.org"
