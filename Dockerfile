@@ -34,8 +34,8 @@ RUN /opt/carillon/bin/pip install --no-cache-dir --require-hashes -r requirement
 FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS base
 RUN groupadd --gid 10001 carillon \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /data --shell /usr/sbin/nologin carillon \
- && install -d -o carillon -g carillon -m 0700 /data /keys /device-keys /secrets-key /accounts-signing-key \
-      /registry-signing-key /public-keys /identity /identities \
+ && install -d -o carillon -g carillon -m 0700 /data /keys /device-keys /secrets-key /persons-key \
+      /accounts-signing-key /registry-signing-key /public-keys /identity /identities \
       /identities/registry /identities/targeting /identities/scheduling /identities/delivery \
       /identities/analytics /identities/accounts /identities/webhooks /identities/gateway /identities/edge \
       /identities/console /identities/operator /identities/operator-compose /identities/archive

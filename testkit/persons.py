@@ -7,10 +7,13 @@ from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.erasures_pb2 import ErasureFact
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.person_keys import KeyFiles, KeyRing
-from services.domain.sealing import Sealer
-from services.domain.topics import ERASURES
+from services.domain.sealing import SEALED_TOPICS, Sealer
+from services.domain.topics import ERASURES, TOPICS
 from services.log.port import NewRecord
 from services.registry.erasures import person_erased
+
+READERS_AND_WRITERS = {role for name in SEALED_TOPICS for role in (*TOPICS[name].read_by, *TOPICS[name].written_by)}
+"""The roles that read or append personal values, and so need the keys of persons."""
 
 
 def key_ring(directory: Path) -> KeyRing:

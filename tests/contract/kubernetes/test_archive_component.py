@@ -80,6 +80,7 @@ def test_the_job_is_a_command_that_accepts_its_settings(objects: dict[tuple[str,
     env["CARILLON_KAFKA_TLS_AUTHORITY"] = str(Authority(tmp_path / "authority").file)
     loaded = load(EdgeSettings, env)
     assert (loaded.archive_path, loaded.kafka_sasl_user) == (tmp_path, "carillon-archive")
+    assert loaded.persons_key_file is None, "it moves sealed values as they are stored"
 
 
 @pytest.mark.parametrize("version", ["1.31", "1.37"])

@@ -49,6 +49,7 @@ def test_commands_find_the_roles_and_their_own_certificate(tmp_path: Path) -> No
     own = dict(zip(files, map(str, (issued.certificate, issued.key, issued.authority)), strict=True))
     assert Path(env["CARILLON_KAFKA_SASL_PASSWORD_FILE"]).parent == Path(env["CARILLON_KAFKA_TLS_AUTHORITY"]).parent
     assert secrets[mounts[str(Path(env["CARILLON_KAFKA_TLS_AUTHORITY"]).parent)]] == "carillon-kafka-operator"
+    assert secrets[mounts[str(Path(env["CARILLON_PERSONS_KEY_FILE"]).parent)]] == "carillon-persons-key"
     (tmp_path / PASSWORD_FILE).write_text("secret\n")
     own["CARILLON_KAFKA_SASL_PASSWORD_FILE"] = str(tmp_path / PASSWORD_FILE)
     own["CARILLON_KAFKA_TLS_AUTHORITY"] = str(issued.authority)

@@ -25,6 +25,7 @@ from services.domain.settings import PREFIX, load
 from services.gateway import settings as gateway_settings
 from services.net.http.operations import METRICS_PORT, PATHS
 from testkit.certificates import Authority
+from testkit.persons import READERS_AND_WRITERS
 from testkit.repository import ROOT
 from tests.contract.packaging.container_files import OURS, PROJECT, image_settings
 
@@ -39,6 +40,7 @@ _MERGED_BY = {
     "volumes": "name",
     "volumeMounts": "mountPath",
     "ports": "containerPort",
+    "env": "name",
 }
 
 
@@ -326,6 +328,8 @@ def test_each_role_gets_the_keys_and_certificates_that_it_needs(role: str, setti
     else:
         assert loaded.signing_key_file is None
         assert not [name for name in secrets.values() if "signing" in name]
+    assert role in READERS_AND_WRITERS
+    assert secrets[mounts[str(Path(loaded.persons_key_file).parent)]] == "carillon-persons-key"
     configs = {each["name"]: each["configMap"]["name"] for each in pod(role)["volumes"] if "configMap" in each}
     assert configs[mounts[str(Path(loaded.public_keys_file).parent)]] == "carillon-public-keys"
     assert secrets[mounts["/tls"]] == f"carillon-tls-{role}"

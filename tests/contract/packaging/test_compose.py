@@ -22,13 +22,14 @@ from cryptography.x509 import (
 from carillon.commands.acls import PASSWORD_FILE
 from carillon.main import main
 from carillon.roles import ROLES, role_definition
-from services.domain.master_key import KeyPurpose, load_keys
+from services.domain.master_key import KeyPurpose, OptionalPurpose, load_keys, read_keys
 from services.domain.role_context import DEFAULT_ADDRESSES
 from services.domain.settings import PREFIX, load
 from services.domain.signing_keys import SIGNERS, load_signing_keys
 from services.net.http.operations import Operations
 from services.net.rpc.authority import hosts_of
 from services.net.rpc.caller import ROLE_URI
+from testkit.persons import READERS_AND_WRITERS
 from testkit.repository import ROOT
 from tests.contract.packaging.container_files import (
     COMPOSE,
@@ -210,6 +211,15 @@ def test_each_role_has_the_public_keys_and_the_owners_of_signed_topics_their_own
         assert mounted[str(Path(given.signing_key_file).parent)] in own
 
 
+def test_who_reads_or_appends_personal_values_gets_the_key_for_them_and_nobody_else() -> None:
+    """The operator's commands read the log: copies of the keys, and replays for inspection."""
+    given = {name for name in SERVICES if "persons-key" in mounts(name).values()}
+    assert given == {"keys", "operator", *READERS_AND_WRITERS}
+    for name in given - {"keys"}:
+        assert "persons-key:/persons-key:ro" in SERVICES[name]["volumes"]
+        assert environment(name)["CARILLON_PERSONS_KEY_FILE"] == "/persons-key/persons.key"
+
+
 def test_the_keys_are_exported_before_the_roles_start(tmp_path: Path) -> None:
     """Run the command of the service `keys` with its directories under another root."""
     service = SERVICES["keys"]
@@ -230,6 +240,7 @@ def test_the_keys_are_exported_before_the_roles_start(tmp_path: Path) -> None:
         loaded = msgspec.structs.replace(given, data_dir="/none", **moved)
         load_keys(loaded, needed)
         assert load_signing_keys(loaded, name, reads_master=False).public.keys() == set(SIGNERS)
+        assert read_keys(Path(f"{tmp_path}{given.persons_key_file}"), OptionalPurpose.PERSONS)
         assert "keys" in SERVICES[name]["depends_on"]
 
 

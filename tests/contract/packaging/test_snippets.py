@@ -181,6 +181,7 @@ def test_the_keys_are_exported_as_the_page_on_running_says(service: SampleServic
     Terminal(folder, service.installation).run(export)
     assert (folder / "device.key").stat().st_size
     assert (folder / "secrets.key").stat().st_size
+    assert (folder / "persons.key").stat().st_size
 
 
 @pytest.mark.long

@@ -20,6 +20,7 @@ from services.domain.role_context import DEFAULT_ADDRESSES
 from services.domain.settings import PREFIX, load
 from services.gateway import settings as gateway_settings
 from testkit.certificates import Authority
+from testkit.persons import READERS_AND_WRITERS
 from testkit.repository import ROOT
 
 FOLDER = ROOT / "deploy/systemd"
@@ -70,6 +71,7 @@ def test_every_setting_of_a_role_exists_and_is_accepted(role: str, loaded: Any) 
     files = {KeyPurpose.DEVICES: settings.device_keys_file, KeyPurpose.SECRETS: settings.secrets_key_file}
     assert {purpose for purpose, file in files.items() if file} == role_definition(role).keys
     assert bool(settings.signing_key_file) == (role in ("registry", "accounts"))
+    assert bool(settings.persons_key_file) == (role in READERS_AND_WRITERS)
     if role in DEFAULT_ADDRESSES:
         assert own_address(role, settings, env) == f"a.example.com:{DEFAULT_ADDRESSES[role].rpartition(':')[2]}"
 
