@@ -14,6 +14,7 @@ from services.errors import UnavailableError
 from services.log.port import Log, Partition
 from services.process.clock import Clock
 from services.process.logs import logger
+from services.process.metrics import ERASURES_APPLIED
 from services.process.retries import retry_until_available
 from services.replica.catch_up import read_until
 
@@ -59,8 +60,10 @@ class ErasureBatches:
         self._clock = clock
         self._batch_ms = batch_s * 1000
         self._since_ms = 0
+        self._applied_until = 0
 
     async def run(self, ready: asyncio.Event) -> None:
+        ERASURES_APPLIED.labels(ROLE_NAME, "tables").set_function(lambda: self._applied_until)
         ready.set()
         await self._store.opened.wait()
         while True:
@@ -70,7 +73,8 @@ class ErasureBatches:
     async def forget(self) -> None:
         """Forget the persons, once everything in the log by now is in the store. UnavailableError: it is not yet."""
         now_ms = self._clock.now_ms()
-        found = [erasure for erasure in await read_erasures(self._log) if erasure.time_ms >= self._since_ms]
+        ends = await self._log.ends([ERASURES_PARTITION])
+        found = [erasure for erasure in await read_erasures(self._log, ends) if erasure.time_ms >= self._since_ms]
         if found:
             if behind := await self._ingestion.catch_up():
                 raise UnavailableError(f"analytics is {behind} records behind the event log")
@@ -78,3 +82,4 @@ class ErasureBatches:
                 self._ingestion.changes.note_all()
                 logger.info("erased persons are forgotten", persons=len(found), statements=statements)
         self._since_ms = now_ms - AGAIN_MS
+        self._applied_until = ends[ERASURES_PARTITION]

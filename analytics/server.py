@@ -68,7 +68,7 @@ from protos.analytics.v1.analytics_pb2 import (
 )
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceServicer
 from services.domain.text import check_texts
-from services.domain.topics import ACCOUNTS, DELIVERIES, DEVICES, DRAFTS, LOG_INS, REFUSALS
+from services.domain.topics import ACCOUNTS, DELIVERIES, DEVICES, DRAFTS, ERASURES, LOG_INS, REFUSALS
 from services.errors import InputError, NotFoundError
 from services.log.topics import Topic
 from services.net.rpc.server import Context
@@ -84,7 +84,7 @@ _MAX_SPAN_MS = 366 * 86_400_000
 _MAX_ACKS = 1000
 _MAX_APPS = 1000
 _EXPORT_S = 3600
-_AUDITED = tuple(topic for topic in SOURCES if topic not in (ACCOUNTS, LOG_INS, DRAFTS, REFUSALS))
+_AUDITED = tuple(topic for topic in SOURCES if topic not in (ACCOUNTS, LOG_INS, DRAFTS, ERASURES, REFUSALS))
 """Topics of audits of apps, devices and pushes. Not `log-ins`: each look at a device adds a record there."""
 
 _BUT_OUTCOMES = tuple(topic for topic in _AUDITED if topic is not DELIVERIES)

@@ -8,6 +8,7 @@ import falcon.asgi
 
 from console.account.provider import RETURN_PATH
 from console.calls import DOCUMENT_PATH, EVENTS_PATH, CallsDocumentEndpoint, by_path
+from console.devices.erasures import ErasureDirectory
 from console.oidc.log_ins import ProviderLogIns, ProviderSessions
 from console.oidc.provider import Provider
 from console.overview.installation import Observer
@@ -44,6 +45,7 @@ def console_app(
     context: RoleContext,
     accounts: AccountDirectory,
     observer: Observer,
+    erasures: ErasureDirectory,
     feeds: Feeds,
     hangs: HangWatch,
 ) -> Application:
@@ -82,6 +84,8 @@ def console_app(
         only_administrators_have_passwords=settings.only_administrators_have_passwords,
         renderer=renderer,
         observer=observer,
+        erasures=erasures,
+        backup_days=settings.backup_days,
         feeds=feeds,
     )
     access_control = AccessControl(

@@ -86,6 +86,8 @@ CALLS: Sequence[Call] = (
     Call("GET", f"{_APP}/devices", _DEVICES, devices.find_devices),
     Call("GET", f"{_APP}/device-history", _DEVICES, devices.device_history),
     Call("GET", f"{_APP}/person", of_app(Action.EXPORT_PERSON), devices.export_person),
+    Call("DELETE", f"{_APP}/person", of_app(Action.ERASE_PERSON), devices.erase_person),
+    Call("GET", f"{_APP}/erasures", of_app(Action.EXPORT_PERSON), devices.list_erasures),
     Call("GET", f"{_APP}/addresses", _DEVICES, devices.list_addresses),
     Call("GET", f"{_APP}/why", _DEVICES, devices.why_not),
     Call("GET", f"{_APP}/statistics", _VIEW, numbers.statistics_of_app),
@@ -221,7 +223,8 @@ def _operation(call: Call, types: Types, answer: Json, body: Json, parameters: l
     needed = f"Needs the role {role} or one above it." if role else "Any API token may make it."
     words = re.sub(r"[^a-z0-9]+", "_", call.path.removeprefix("/console/v1").replace("{", "of_")).strip("_")
     parameters = parameters + ([IDEMPOTENCY_KEY] if types.is_repeatable else [])
-    known = _PROBLEMS | (_PROBLEMS_OF_CHANGES if call.method == "POST" else {})
+    of_changes = {409: _PROBLEMS_OF_CHANGES[409]} if call.method == "DELETE" else _PROBLEMS_OF_CHANGES
+    known = _PROBLEMS | (of_changes if call.method != "GET" else {})
     found: Json = {
         "operationId": f"{call.method.lower()}_{words}",
         "summary": summary.rstrip("."),

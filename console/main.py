@@ -1,6 +1,7 @@
 """Wiring of the console role, the web page of operators and teams."""
 
 from console.app import console_app
+from console.devices.erasures import ErasureDirectory
 from console.first_start import FirstStart
 from console.overview.installation import Observer
 from console.settings import ROLE_NAME, ConsoleSettings
@@ -16,16 +17,16 @@ from services.replica.status_board import StatusBoard
 
 def build(settings: ConsoleSettings, context: RoleContext) -> BuiltRole:
     """Wire the role: pages on the port of the process, and the accounts that may use them."""
-    accounts = AccountDirectory(context.log)
+    accounts, erasures = AccountDirectory(context.log), ErasureDirectory(context.log)
     board = context.board or StatusBoard(context.clock)
     # Half of the connections are left for pages and forms.
     feeds = Feeds(context.clock, pages_limits(hard_file_limit()).connections // 2)
     hangs = HangWatch()
     return BuiltRole(
         ROLE_NAME,
-        [accounts, FirstStart(settings, context.peers), feeds, hangs],
+        [accounts, erasures, FirstStart(settings, context.peers), feeds, hangs],
         followers=[accounts.followed],
-        pages=console_app(settings, context, accounts, Observer(board, context.clock), feeds, hangs),
+        pages=console_app(settings, context, accounts, Observer(board, context.clock), erasures, feeds, hangs),
     )
 
 

@@ -23,6 +23,7 @@ class ConsoleSettings(OidcSettings, frozen=True, kw_only=True):
     `console_v2_url`: that of the v2 interface in examples of requests; by default that of an edge beside this process.
     `console_second_factor`: of whom a second factor is demanded, which is set up right after the log-in.
     `console_calls_per_s`: calls of `/console/v1` that an API token may make a second, on average.
+    `backup_days`: for how long backups are kept; None: that is not known.
     `v2_max_period_s`: longest time to live that a push may ask for, in seconds, as at the edge.
     """
 
@@ -31,6 +32,7 @@ class ConsoleSettings(OidcSettings, frozen=True, kw_only=True):
     console_v2_url: str | None = None
     console_second_factor: Demand = "nobody"
     console_calls_per_s: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 20
+    backup_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] | None = None
     gateway_port: Port = 8400
     v2_port: Port = 8300
     v2_max_period_s: Annotated[int, msgspec.Meta(ge=60, le=31_536_000)] = 2_592_000

@@ -10,6 +10,7 @@ from services.domain.person_keys import KeyFiles, KeyRing
 from services.domain.sealing import SEALED_TOPICS, Sealer
 from services.domain.topics import ERASURES, TOPICS
 from services.log.port import NewRecord
+from services.process.metrics import ERASURES_APPLIED
 from services.registry.erasures import person_erased
 
 READERS_AND_WRITERS = {role for name in SEALED_TOPICS for role in (*TOPICS[name].read_by, *TOPICS[name].written_by)}
@@ -30,3 +31,10 @@ def erasure(
     erased = person_erased(sealer, appkey, devices, aliases)
     fact = ErasureFact(meta=Meta(event_id=bytes(16), time_ms=time_ms, writer="registry"), erased=erased)
     return NewRecord(ERASURES.name, 0, erased.erasure_id.encode(), fact.SerializeToString())
+
+
+def applied_erasures(role: str, part: str) -> float:
+    """Return how many erasures the part of a role of this process says that it has applied."""
+    samples = [sample for family in ERASURES_APPLIED.collect() for sample in family.samples]
+    wanted = {"role": role, "part": part}
+    return next((sample.value for sample in samples if sample.labels == wanted), 0)

@@ -54,6 +54,7 @@ from protos.gateway.v1.sessions_pb2 import SessionEvent, SessionFact
 from protos.push.v1.push_pb2 import Kind, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand, DeviceFact
+from protos.registry.v1.erasures_pb2 import ErasureFact
 from protos.runtime.v1.refusals_pb2 import RefusalFact
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
 from services.domain.apps import has_epoch
@@ -65,6 +66,7 @@ from services.domain.topics import (
     DEVICE_COMMANDS,
     DEVICES,
     DRAFTS,
+    ERASURES,
     LOG_INS,
     PUSH_COMMANDS,
     PUSHES,
@@ -77,7 +79,7 @@ from services.log.port import Record
 from services.replica.dead_letters import UNUSABLE
 from services.replica.epochs import Epochs
 
-ACTIONS = (PUSH_COMMANDS, TASKS, DEVICE_COMMANDS, APPS, ACCOUNTS, LOG_INS, DRAFTS)
+ACTIONS = (PUSH_COMMANDS, TASKS, DEVICE_COMMANDS, APPS, ACCOUNTS, LOG_INS, DRAFTS, ERASURES)
 """The topics whose records say what accounts and operators did."""
 
 SOURCES = (DEVICES, SESSIONS, PUSHES, DELIVERIES, *ACTIONS, REFUSALS)
@@ -157,7 +159,7 @@ class RecordTranslator:
                 return [row, *action_rows(record, message)]
             case AppFact():
                 return _app_rows(record, message) + action_rows(record, message)
-            case AccountFact() | LogInFact() | DraftFact():
+            case AccountFact() | LogInFact() | DraftFact() | ErasureFact():
                 return action_rows(record, message)
             case RefusalFact():
                 return refusal_rows(record, message)

@@ -1,4 +1,4 @@
-"""`carillon person`: everything that is held about a person, through the console's interface for programs."""
+"""`carillon person`: export, erasure, and the list of erasures."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ import click
 from carillon.commands.output import as_json, device_count, print_json, print_table, say, time_text
 from carillon.commands.role_calls import call_registry, command_origin
 from carillon.installation.remote import console_client
-from console.devices.answers import Person, PersonPage
+from console.devices.answers import ErasureList, Person, PersonPage
+from console.devices.erasures import NOT_FORGOTTEN
 from protos.registry.v1.registry_pb2 import ErasePersonRequest
 
 _PAGE = 200
@@ -15,9 +16,10 @@ _PAGE = 200
 
 @click.group()
 def person() -> None:
-    """Export what is held about a person, with an API token of a team's administrator.
+    """Export what is held about a person, or erase the person.
 
-    Needs a console: `carillon --url https://HOST --token-file FILE person …`.
+    All but `erase` need a console, and an API token of a team's administrator:
+    `carillon --url https://HOST --token-file FILE person …`.
     """
 
 
@@ -58,7 +60,7 @@ def export(appkey: str, alias: str | None, token: str | None, as_json: bool) -> 
     )
 
 
-@person.command(hidden=True)
+@person.command()
 @click.option("--app", "appkey", required=True, metavar="APPKEY", help="The app.")
 @click.option("--alias", help="The person: the devices that have this alias now.")
 @click.option("--token", help="The person: the device with this token, and its alias if no other device has it.")
@@ -67,14 +69,21 @@ def export(appkey: str, alias: str | None, token: str | None, as_json: bool) -> 
 def erase(appkey: str, alias: str | None, token: str | None, yes: bool, as_json: bool) -> None:
     """Erase the devices of a person: their keys are destroyed, and stubs without anything personal are left.
 
-    Works on the machine alone. There is no way back. What is not forgotten yet is printed.
+    Works on the machine alone; from elsewhere it is a call of the console. There is no way back. What is not forgotten
+    yet is printed, and `carillon person erasures` says when every role has forgotten the person.
     """
     if (alias is None) == (token is None):
         raise click.UsageError("give either --alias or --token")
+    request = ErasePersonRequest(appkey=appkey, origin=command_origin())
+    if alias is not None:
+        request.alias = alias
+    else:
+        request.token = token or ""
     if not yes:
-        click.confirm("Erase this person's devices for ever?", abort=True, err=True)
-    given = {"alias": alias} if alias is not None else {"token": token or ""}
-    request = ErasePersonRequest(appkey=appkey, origin=command_origin(), **given)
+        request.dry_run = True
+        found = call_registry(lambda registry: registry.ErasePerson(request))
+        click.confirm(f"Erase {device_count(found.devices)} of this person for ever?", abort=True, err=True)
+        request.dry_run = False
     answer = call_registry(lambda registry: registry.ErasePerson(request))
     if as_json:
         print_json(
@@ -94,14 +103,40 @@ def erase(appkey: str, alias: str | None, token: str | None, yes: bool, as_json:
     )
 
 
-NOT_FORGOTTEN = (
-    "rows of analytics in ClickHouse, until its next batch (CARILLON_ERASURE_BATCH_S)",
-    "records from before `carillon keys seal`, in the log, its archive and its backups",
-    "contents of pushes to more than 16 devices, bodies of drafts, and answers to requests with an idempotency key",
-    "copies of states in the archive of the log, until the next ones are saved",
-    "copies of the keys of persons that were made before, with backups of the log",
-)
-"""What an erasure leaves."""
+@person.command()
+@click.option("--app", "appkey", required=True, metavar="APPKEY", help="The app.")
+@as_json
+def erasures(appkey: str, as_json: bool) -> None:
+    """List the erasures of an app, the latest first: done, or the roles that have not forgotten the person yet.
+
+    None says who the person was. Backups from before an erasure are kept until the printed time, if the console has
+    CARILLON_BACKUP_DAYS.
+    """
+    console, found, cursor = console_client(), [], ""
+    while True:
+        page = console.get(ErasureList, "apps", appkey, "erasures", cursor=cursor, limit=_PAGE)
+        found += page.erasures
+        if not (cursor := page.next):
+            break
+    if as_json:
+        for erasure in found:
+            print_json(erasure)
+        return
+    print_table(
+        (
+            {
+                "erasure": erasure.erasure_id,
+                "time": time_text(erasure.time_ms),
+                "devices": erasure.devices,
+                "by": erasure.actor or "operator",
+                "state": "done" if erasure.state == "done" else f"waiting for {', '.join(erasure.waiting_for)}",
+                "backups until": time_text(erasure.backups_until_ms) if erasure.backups_until_ms else "not known",
+            }
+            for erasure in found
+        ),
+        "Nobody was erased from the app.",
+        ["devices"],
+    )
 
 
 def _whole(appkey: str, name: str) -> Person:

@@ -229,6 +229,7 @@ def action_words(gettext: Callable[[str], str]) -> Mapping[str, str]:
         "device remove": _("removed a device"),
         "data read": _("looked at devices"),
         "data exported": _("exported a person's data"),
+        "data erased": _("erased a person"),
         "app created": _("registered an app"),
         "app set": _("changed an app"),
         "app secret rotated": _("made another secret key"),

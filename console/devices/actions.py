@@ -24,6 +24,8 @@ from protos.analytics.v1.analytics_pb2 import (
 from protos.registry.v1.apps_pb2 import CHANNEL_UNSPECIFIED, Channel
 from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.registry_pb2 import (
+    ErasePersonRequest,
+    ErasePersonResponse,
     FindAliasesRequest,
     GetDevicesRequest,
     ListAddressesRequest,
@@ -125,6 +127,27 @@ async def _devices(backend: Backend, appkey: str, token: str) -> list[Device]:
     registry = RegistryServiceStub(backend.roles.peers.owner("registry", partition))
     asked = GetDevicesRequest(appkey=appkey, tokens=[token], removed_too=True)
     return list((await registry.GetDevices(asked)).devices)
+
+
+async def erase_person(
+    backend: Backend, requester: Requester, appkey: str, *, alias: str = "", token: str = "", dry_run: bool = False
+) -> ErasePersonResponse:
+    """Erase the devices with an alias, or the one with a token; in a dry run only count them.
+
+    InputError: neither or both are given. NotFoundError: the app has no such device. ConflictError: personal values are
+    not sealed.
+    """
+    if bool(alias) == bool(token):
+        raise InputError("give either an alias or a token")
+    asked = ErasePersonRequest(appkey=appkey, origin=requester.origin, dry_run=dry_run)
+    if alias:
+        asked.alias = alias
+    else:
+        asked.token = token
+    erased = await backend.roles.registry.ErasePerson(asked)
+    if not dry_run:
+        await backend.erasures.refresh()
+    return erased
 
 
 class AddressPage(NamedTuple):

@@ -1,11 +1,13 @@
 """Devices, explanations and statistics in answers."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from console.apps.answers import PLATFORMS, TimeMs
 from console.audit.answers import Behind, ChannelCounts, DeviceAudit, Next, PushOnDevice
+from console.devices.erasures import KnownErasure, backups_until_ms, waiting_for
+from console.overview.installation import InstallationState
 from edge.core.parsing.fields import Count, described
 from protos.registry.v1 import registry_pb2
 from protos.registry.v1.devices_pb2 import Device as StoredDevice
@@ -184,6 +186,42 @@ class PersonEvent(msgspec.Struct, frozen=True, kw_only=True):
     push: Annotated[PersonPush | None, described("With the event audience: the push; null otherwise.")]
 
 
+class ErasedPerson(msgspec.Struct, frozen=True):
+    """What an erasure does."""
+
+    erasure_id: Annotated[str | None, described("The id of the erasure; null in a dry run.")]
+    devices: Annotated[int, described("Devices that are erased.")]
+    time_ms: Annotated[int | None, described("When the erasure was recorded; null in a dry run.")]
+    not_forgotten: Annotated[list[str], described("What still holds values of the person, and until when.")]
+
+
+ErasureState = Literal["waiting", "done"]
+
+
+class Erasure(msgspec.Struct, frozen=True):
+    """An erasure of a person. It does not say who the person was."""
+
+    erasure_id: Annotated[str, described("The id.")]
+    devices: Annotated[int, described("Devices that were erased.")]
+    time_ms: Annotated[int, described("When the erasure was recorded.")]
+    actor: Annotated[str, described("Who asked for it: user/ID or token/ID; empty for an operator.")]
+    state: Annotated[ErasureState, described("`done`: every role that is running has forgotten the person.")]
+    waiting_for: Annotated[
+        list[str],
+        described("Roles that have not forgotten the person on their disks yet, or are away at present."),
+    ]
+    backups_until_ms: Annotated[
+        int | None, described("Until when backups from before the erasure are kept; null where that is not known.")
+    ]
+
+
+class ErasureList(msgspec.Struct, frozen=True):
+    """Erasures of an app, the latest first."""
+
+    erasures: Annotated[list[Erasure], described("The erasures.")]
+    next: Next = ""
+
+
 class Person(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is held about the devices of a person."""
 
@@ -219,6 +257,19 @@ class Statistics(msgspec.Struct, frozen=True):
 
     kind: Annotated[str, described("The type.")]
     rows: Annotated[list[StatisticsRow], described("The rows.")]
+
+
+def erasure_answer(erasure: KnownErasure, installation: InstallationState, backup_days: int | None) -> Erasure:
+    waiting = waiting_for(installation, erasure)
+    return Erasure(
+        erasure.erasure_id,
+        erasure.devices,
+        erasure.time_ms,
+        erasure.actor,
+        "waiting" if waiting else "done",
+        waiting,
+        backups_until_ms(erasure, backup_days),
+    )
 
 
 def listed_address(found: registry_pb2.ListedAddress) -> ListedAddress:

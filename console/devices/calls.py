@@ -13,13 +13,17 @@ from console.devices.answers import (
     DeviceHistory,
     DeviceList,
     DeviceMessage,
+    ErasedPerson,
+    ErasureList,
     PersonPage,
     PushDevice,
     PushDevices,
     WhyAnswer,
     device_record,
+    erasure_answer,
     listed_address,
 )
+from console.devices.erasures import NOT_FORGOTTEN
 from console.devices.explanation import Words
 from console.devices.export import export_page, find_person
 from console.devices.why import why
@@ -27,11 +31,15 @@ from console.pushes.actions import latest_pushes
 from console.pushes.view import content
 from console.shell.access import Requester
 from console.shell.backend import Backend, app_of
+from console.shell.calls import after
 from console.shell.languages import english
+from console.shell.numbers import MAX_MSGID
 from console.shell.requests import (
     AddressListParams,
     DeviceParams,
     DeviceSearchParams,
+    ErasureListParams,
+    ErasureParams,
     PersonParams,
     PushDevicesParams,
     WhyParams,
@@ -65,6 +73,36 @@ async def export_person(backend: Backend, requester: Requester, params: PersonPa
     """
     person = await find_person(backend, requester, app_of(backend, params.appkey), params.name)
     return await export_page(backend, person, params.cursor, params.limit)
+
+
+async def erase_person(backend: Backend, requester: Requester, params: ErasureParams) -> ErasedPerson:
+    """Erase a person for ever: the devices with an alias, or the device with a token. There is no way back.
+
+    The devices, their addresses and tags, and the contents of pushes to them are forgotten by every role, and what the
+    log, its archive and its backups hold about them opens no more. Statistics do not change. The audit names the
+    account, the app and the number of devices, but not the person. A dry run only says how many devices there are. The
+    answer is 409 where the installation does not seal personal values.
+    """
+    app = app_of(backend, params.appkey)
+    erased = await actions.erase_person(
+        *(backend, requester, app.appkey), alias=params.alias, token=params.token, dry_run=params.dry_run
+    )
+    return ErasedPerson(erased.erasure_id or None, erased.devices, erased.time_ms or None, list(NOT_FORGOTTEN))
+
+
+async def list_erasures(backend: Backend, requester: Requester, params: ErasureListParams) -> ErasureList:
+    """List the erasures of an app, the latest first, each with the roles that have not forgotten the person yet.
+
+    An erasure is done when every role has forgotten the person in what it keeps on disk too. A process that does not
+    answer forgets before it is ready again; until then the erasure waits for its role.
+    """
+    app, before = app_of(backend, params.appkey), after(params.cursor, MAX_MSGID)
+    await backend.erasures.refresh()
+    found = backend.erasures.latest(app.appkey, before or None, params.limit + 1)
+    installation = await backend.observer.read()
+    page = found[: params.limit]
+    listed = [erasure_answer(erasure, installation, backend.backup_days) for erasure in page]
+    return ErasureList(listed, str(page[-1].offset) if len(found) > len(page) else "")
 
 
 async def list_addresses(backend: Backend, requester: Requester, params: AddressListParams) -> AddressList:

@@ -9,6 +9,8 @@ from zoneinfo import ZoneInfo
 import falcon
 from falcon.asgi import Request, Response
 
+from console.devices.erasures import ErasureDirectory
+from console.overview.installation import Observer
 from console.send.audience import Audiences
 from console.send.composed_pushes import ComposedPushes
 from console.shell.access import Requester
@@ -68,7 +70,7 @@ class RoleStubs:
 class Backend:
     """The roles' stubs, the directories of apps and accounts, and the objects that send and cancel pushes.
 
-    `zone`: the time zone of the public interfaces.
+    `zone`: the time zone of the public interfaces. `backup_days`: for how long backups are kept, if that is known.
     """
 
     roles: RoleStubs
@@ -80,6 +82,9 @@ class Backend:
     audiences: Audiences
     tasks: TaskCalls
     broadcasts: BroadcastCancel
+    erasures: ErasureDirectory
+    observer: Observer
+    backup_days: int | None
 
 
 # Answers of analytics that several pages share: the same question is asked once within two seconds.
@@ -114,8 +119,8 @@ class _Asked(NamedTuple):
 class SharedAnswers:
     """Asks analytics for pages, so that fifty readers of a page cost it as much as one.
 
-    It is a Falcon middleware too: after each POST it forgets all answers, and for some seconds its questions make
-    analytics ingest all records first, so that pages show what the POST did.
+    It is a Falcon middleware too: after each change it forgets all answers, and for some seconds its questions make
+    analytics ingest all records first, so that pages show what the change did.
     Errors are not shared with later readers.
     """
 
@@ -132,7 +137,7 @@ class SharedAnswers:
         return cast("AnalyticsServiceAsyncStub", self)
 
     async def process_response(self, request: Request, response: Response, resource: Any, succeeded: bool) -> None:
-        if request.method == "POST":
+        if request.method in ("POST", "DELETE"):
             self._asked.clear()
             self._changed_ms = self._clock.now_ms()
 

@@ -43,7 +43,7 @@ class NoParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Call(NamedTuple):
     """One method of one path. The docstring of the handler describes it in the OpenAPI document."""
 
-    method: Literal["GET", "POST"]
+    method: Literal["GET", "POST", "DELETE"]
     path: str
     access: Access
     handler: Handler
@@ -77,6 +77,9 @@ class CallEndpoint:
         await self._answer(request, response, names)
 
     async def on_post(self, request: Request, response: Response, **names: str) -> None:
+        await self._answer(request, response, names)
+
+    async def on_delete(self, request: Request, response: Response, **names: str) -> None:
         await self._answer(request, response, names)
 
     async def _answer(self, request: Request, response: Response, names: Mapping[str, str]) -> None:

@@ -10,7 +10,6 @@ import msgspec
 from falcon.asgi import Request, Response
 
 from console.oidc.log_ins import ProviderLogIns, ProviderSessions
-from console.overview.installation import Observer
 from console.shell.access import SecondFactors
 from console.shell.backend import Backend, app_of, visible_apps, visible_teams
 from console.shell.error_words import FormProblem
@@ -48,7 +47,6 @@ class Site(Backend):
     provider_name: str
     only_administrators_have_passwords: bool
     renderer: SlicedRenderer
-    observer: Observer
     feeds: Feeds
 
     def link_url(self, token: str) -> str:

@@ -166,6 +166,23 @@ class PersonParams(AppParams, frozen=True, kw_only=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=200), described("Entries of a page, about.")] = 100
 
 
+class ErasureParams(AppParams, frozen=True, kw_only=True):
+    alias: Annotated[
+        str, msgspec.Meta(max_length=400), described("The person: the devices that have this alias now.")
+    ] = ""
+    token: Annotated[
+        str,
+        msgspec.Meta(max_length=400),
+        described("The person: the device with this token, and its alias if no other device has it."),
+    ] = ""
+    dry_run: Annotated[bool, described("Erase nothing: only say how many devices would be erased.")] = False
+
+
+class ErasureListParams(AppParams, frozen=True, kw_only=True):
+    cursor: Cursor = ""
+    limit: Limit = 100
+
+
 class AddressListParams(AppParams, frozen=True, kw_only=True):
     dead: Annotated[bool, described("List dead addresses: those that a vendor refused for good.")] = False
     channel: Annotated[

@@ -19,6 +19,7 @@ from services.accounts.log_ins.server import LogInServicer
 from services.accounts.projection import AccountsProjection
 from services.accounts.server import AccountsServicer
 from services.accounts.settings import ROLE_NAME, AccountsSettings
+from services.domain.applied_erasures import export_applied_erasures
 from services.domain.command_writer import CommandWriter
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
@@ -37,6 +38,7 @@ def build(settings: AccountsSettings, context: RoleContext, hasher: argon2.Passw
     """Wire the role: read its own facts, then answer calls, send approved drafts and note those that expire."""
     projection = AccountsProjection(settings, settings.state_dir(ROLE_NAME), context.log, context.clock)
     follower, committed = projection.follower, projection.committed
+    export_applied_erasures(ROLE_NAME, "state", follower.applied)
     writer = FactWriter(follower, projection.accounts, context.clock)
     commands = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     sender = DraftSender(follower, committed, writer, commands)

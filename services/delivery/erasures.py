@@ -94,7 +94,8 @@ def to_drop(push: StartedPush, numbers: ErasedNumbers) -> Iterator[tuple[DeviceA
 class ErasureFollower:
     """A service that follows `erasures`, as owner and as standby; it reads all of them at each start.
 
-    `numbers` gets the erased devices. Messages are dropped by the owner alone. A snapshot is saved at once.
+    `numbers` gets the erased devices. Messages are dropped by the owner alone. A snapshot is saved at once; no snapshot
+    has what was erased up to the offset `applied_until`.
     """
 
     name = "delivery erasures"
@@ -112,6 +113,7 @@ class ErasureFollower:
         clock: Clock,
     ) -> None:
         self.numbers = numbers
+        self.applied_until = 0
         self._log = log
         self._store = store
         self._tenure = tenure
@@ -121,6 +123,7 @@ class ErasureFollower:
         self._snapshots = snapshots
         self._clock = clock
         self._facts: list[PersonErased] = []
+        self._read_until = 0
         self._wake_up = asyncio.Event()
         self._reader = PartitionReader(self.name, log, ERASURES_PARTITION, self._note)
 
@@ -137,14 +140,14 @@ class ErasureFollower:
                 reading.result()
             while True:
                 self._wake_up.clear()
-                facts = self._facts[forgotten:]
+                facts, read_until = self._facts[forgotten:], self._read_until
                 has_changed = await self._forget(facts)
                 forgotten += len(facts)
                 if self._tenure.is_held and dropped < forgotten:
                     await self._drop()
                     dropped = forgotten
-                if has_changed:
-                    await self._snapshots.save_or_log()
+                if not has_changed or await self._snapshots.save_or_log():
+                    self.applied_until = read_until
                 ready.set()
                 await self._wake_up.wait()
         finally:
@@ -161,6 +164,7 @@ class ErasureFollower:
         if fact.HasField("erased"):
             self.numbers.add(fact.erased)
             self._facts.append(fact.erased)
+            self._read_until = record.offset + 1
             self._wake_up.set()
 
     async def _forget(self, facts: list[PersonErased]) -> bool:

@@ -63,6 +63,7 @@ from services.domain.topics import PUSH_COMMANDS
 from services.log.port import Log, Partition
 from services.log.topics import owned
 from services.net.rpc.server import Server
+from services.process.metrics import ERASURES_APPLIED
 from services.process.runner import Service
 from services.replica.dead_letters import DeadLetters
 from services.replica.positions import AppliedPositions, PositionsServicer
@@ -106,6 +107,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         *(state, events, AudienceBitmapResolver(peers), channels, recorder, waiting, clock), erased.ends
     )
     erasures = ErasureFollower(*(log, store, tenure.tenure, recorder, fanout, starter, erased, snapshots, clock))
+    ERASURES_APPLIED.labels(ROLE_NAME, "state").set_function(lambda: erasures.applied_until)
     pushes = PushCommandFollower(log, events, state, starter, waiting, clock, dead_letters, applied)
     reports = ReportIntake(state, fanout, recorder, lambda: tenure.restored_offset)
     resolver = TokenAndAliasResolver(peers, settings.partitions)

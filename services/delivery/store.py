@@ -176,9 +176,11 @@ class Snapshots:
         await self._events.write_starts()
         await self._disk.call(partial(self._store.file.save, offsets, blobs, marks))
 
-    async def save_or_log(self) -> None:
-        """Save a snapshot, if the disk takes it."""
+    async def save_or_log(self) -> bool:
+        """Save a snapshot; return False if the disk does not take it."""
         try:
             await self.save()
         except UnavailableError as error:
             logger.error("delivery could not save a snapshot; it tries again later", error=str(error))
+            return False
+        return True

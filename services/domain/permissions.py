@@ -23,6 +23,7 @@ class Action(Enum):
     VIEW = "see a team's apps, pushes, tasks, statistics and audit"
     VIEW_DEVICES = "see a team's devices and what was sent to them"
     EXPORT_PERSON = "export everything that is held about a person with a team's app"
+    ERASE_PERSON = "erase a person, with all devices, for ever"
     SEND = "send, test, cancel and submit pushes of a team"
     APPROVE = "approve and reject drafts of others in a team"
     PAUSE = "pause and resume apps of a team"
@@ -40,6 +41,7 @@ NEEDED_ROLE: Mapping[Action, Role] = MappingProxyType(
         Action.VIEW: Role.VIEWER,
         Action.VIEW_DEVICES: Role.VIEWER,
         Action.EXPORT_PERSON: Role.ADMINISTRATOR,
+        Action.ERASE_PERSON: Role.ADMINISTRATOR,
         Action.SEND: Role.SENDER,
         Action.APPROVE: Role.APPROVER,
         Action.PAUSE: Role.APPROVER,

@@ -12,6 +12,7 @@ from typing import cast
 from protos.registry.v1.apps_pb2 import AppFact, KeyFingerprint
 from protos.registry.v1.registry_pb2 import NoteKeyFingerprintRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.applied_erasures import export_applied_erasures
 from services.domain.apps import APPS_PARTITION, AppDirectory, fingerprint_key
 from services.domain.ids import RecordStamp
 from services.domain.master_key import KeyChain, KeyPurpose, Keys, create_master, load_keys
@@ -38,7 +39,7 @@ from services.process import background, push_traces, stages
 from services.process.build import build
 from services.process.clock import Clock, SteadyClock
 from services.process.logs import logger
-from services.process.metrics import PROCESS_INFO, export_disk_space, export_expiry
+from services.process.metrics import EVERY_ROLE, PROCESS_INFO, export_disk_space, export_expiry
 from services.process.retries import retry_until_available
 from services.replica.dead_letters import DeadLetters
 from services.replica.health import Health
@@ -399,7 +400,8 @@ async def context_on(
     archived = log if isinstance(log, ArchivedLog) else None
     log = signing(health.monitored(log))
     apps = AppDirectory(log)
-    erasures = PartitionReader("erasures", log, ERASURES_PARTITION, lambda record: None)
+    erasures = PartitionReader("erasures", log, ERASURES_PARTITION, lambda record: None)  # the log forgets the keys
+    export_applied_erasures(EVERY_ROLE, "keys", erasures.applied)
     following = background.start_endless(apps.name, apps.run(caught_up := asyncio.Event()))
     forgetting = background.start_endless(erasures.name, erasures.run(forgot := asyncio.Event()))
     owners = background.start_endless("owners", peers.directory.run(log)) if peers.directory else None

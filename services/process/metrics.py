@@ -183,6 +183,14 @@ ERASURE_STATEMENTS = Counter(
     "Statements that changed a table of the analytics store, to forget erased persons",
     ["table"],
 )
+EVERY_ROLE = ""
+"""The label `role` of what the roles of a process do together."""
+
+ERASURES_APPLIED = Gauge(
+    "carillon_erasures_applied",
+    "Records of the topic erasures that a part of a role has applied, in what it keeps on disk too",
+    ["role", "part"],
+)
 APPS_PAUSED = Gauge("carillon_apps_paused", "Apps that are paused, by their own pause or by that of all apps")
 PUSHES_STARTED = Counter("carillon_delivery_pushes_started_total", "Pushes started, counted once per partition")
 ACCEPTED_TO_SENT = Histogram(

@@ -7,8 +7,9 @@ what the log holds sealed are destroyed, so a state that is built again from the
 """
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+import math
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from google.protobuf.message import DecodeError
@@ -31,7 +32,7 @@ from services.domain.sealed_log import sealed_log_of
 from services.domain.sealing import Sealer, is_name
 from services.domain.topics import DEVICES, ERASURES, ERASURES_PARTITION, device_key
 from services.errors import Code, ConflictError, InputError, NotFoundError
-from services.log.port import Log, Record
+from services.log.port import Log, Partition, Record
 from services.log.topics import partition_of
 from services.process import background
 from services.process.clock import Clock
@@ -42,6 +43,7 @@ from services.registry.rules import device_fact, published_revocations
 from services.registry.store import DeviceTable, is_erased
 from services.replica.follower import Follower
 from services.replica.partition_reader import PartitionReader
+from services.replica.positions import AppliedPositions
 from services.replica.store import Fact
 
 BATCH = 100
@@ -70,6 +72,8 @@ class PersonErasure:
         if not devices:
             raise NotFoundError(Code.APP_WITHOUT_DEVICE, appkey=appkey)
         fact = ErasureFact(erased=person_erased(log.sealer, appkey, devices, aliases))
+        if request.dry_run:
+            return ErasePersonResponse(devices=len(devices))
         origin = request.origin if request.HasField("origin") else None
         await self._writer.append([Command(ERASURES, fact.erased.erasure_id.encode(), fact)], origin)
         reached(Point.ERASURE_APPENDED)
@@ -152,11 +156,12 @@ class ErasureWorker:
         owned: Iterable[int],
         clock: Clock,
         purge: Callable[[], Awaitable[None]],
+        aliases: AppliedPositions,
         *,
         holds_keys: bool,
     ) -> None:
-        """`purge` takes what stubs have replaced out of the files. `holds_keys`: the process destroys the stored keys,
-        and not another shard's.
+        """`purge` takes what stubs have replaced out of the files. `aliases`: what the alias index has applied.
+        `holds_keys`: the process destroys the stored keys, and not another shard's.
         """
         self._follower = follower
         self._devices = devices
@@ -164,9 +169,12 @@ class ErasureWorker:
         self._owned = frozenset(owned)
         self._clock = clock
         self._purge = purge
+        self._aliases = aliases
         self._holds_keys = holds_keys
         self._stamp = RecordStamp("registry")
-        self._facts: list[ErasureFact] = []
+        self._facts: list[tuple[int, ErasureFact]] = []
+        self._done: deque[tuple[int, Mapping[Partition, int]]] = deque()
+        self._applied_until = 0
         self._wrote = False
         self._wake_up = asyncio.Event()
         self._reader = PartitionReader(self.name, log, ERASURES_PARTITION, self._note)
@@ -187,12 +195,29 @@ class ErasureWorker:
                     self._wake_up.clear()
                     while done < len(self._facts):
                         batch = self._facts[done : done + BATCH]
-                        await self._erase(batch)
+                        await self._erase([fact for _, fact in batch])
                         done += len(batch)
+                        self._done.append((batch[-1][0] + 1, self._ends()))
                     await self._until_woken(ended)
         finally:
             reading.cancel()
             await asyncio.wait([reading])
+
+    def applied_until(self) -> float:
+        """Return up to which offset the erased devices are stubs, in the alias index too; a standby has no limit."""
+        tenure = self._follower.tenure
+        if tenure.election is not None and not tenure.is_held:
+            return math.inf
+        while self._done and self._aliases.has_all(self._done[0][1]):
+            self._applied_until, _ = self._done.popleft()
+        return self._applied_until
+
+    def _ends(self) -> Mapping[Partition, int]:
+        """Return the ends of the devices' facts that this process has written."""
+        return {
+            Partition(DEVICES.name, number): self._follower.applied.produced(DEVICES.name, number)
+            for number in self._owned
+        }
 
     async def _until_woken(self, ended: asyncio.Event) -> None:
         waiting = [asyncio.ensure_future(event.wait()) for event in (self._wake_up, ended)]
@@ -209,7 +234,7 @@ class ErasureWorker:
             logger.error("a record of erasures cannot be read", offset=record.offset, error=str(error))
             return
         if fact.HasField("erased"):
-            self._facts.append(fact)
+            self._facts.append((record.offset, fact))
             self._wake_up.set()
 
     async def _erase(self, facts: Sequence[ErasureFact]) -> None:

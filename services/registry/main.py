@@ -4,10 +4,12 @@ from pathlib import Path
 
 from protos.registry.v1.registry_pb2_grpc import add_RegistryServiceServicer_to_server
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
+from services.domain.applied_erasures import export_applied_erasures
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.log.port import Log
 from services.log.topics import owned
+from services.process.metrics import ERASURES_APPLIED
 from services.registry.address_index import AddressSweeper
 from services.registry.app_epochs import AppEpochs, AppLookup
 from services.registry.erasures import ErasureWorker
@@ -64,8 +66,11 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
         owned(settings.partitions, settings.shard, settings.shards),
         context.clock,
         projection.purge,
+        projection.alias_follower.applied,
         holds_keys=settings.shard == 0,
     )
+    export_applied_erasures(ROLE_NAME, "state", projection.device_follower.applied)
+    ERASURES_APPLIED.labels(ROLE_NAME, "stubs").set_function(erasures.applied_until)
     if context.apps.sealing.since_ms:
         resealing.begin()
     else:

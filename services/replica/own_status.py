@@ -33,6 +33,8 @@ from services.process.metrics import (
     BACKGROUND_FAILURES,
     CONNECTIONS,
     DEAD_LETTERS,
+    ERASURES_APPLIED,
+    EVERY_ROLE,
     FRAMES_SENT,
     LAG,
     LAG_SECONDS,
@@ -122,7 +124,14 @@ def _role_status(role: ReportedRole) -> RoleStatus:
         lag_records=_total(LAG, role=names),
         lag_ms=round(max(waited_s, default=0) * 1000),
         work=_work(role.name, names),
+        erasures_until=_erasures_until(role.name),
     )
+
+
+def _erasures_until(role: str) -> int:
+    """Return how many erasures each part of the role has applied; keys are forgotten by the process, for all roles."""
+    applied = (value for labels, value in _values(ERASURES_APPLIED) if labels["role"] in (role, EVERY_ROLE))
+    return round(min(applied, default=0))
 
 
 def _work(role: str, names: Collection[str]) -> int:

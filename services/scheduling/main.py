@@ -4,6 +4,7 @@ from pathlib import Path
 
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from protos.scheduling.v1.scheduling_pb2_grpc import add_SchedulingServiceServicer_to_server
+from services.domain.applied_erasures import export_applied_erasures
 from services.domain.command_writer import CommandWriter
 from services.domain.push_capacity import PushCapacity
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
@@ -29,6 +30,7 @@ def build(settings: SchedulingSettings, context: RoleContext) -> BuiltRole:
     """Wire the role: follow the log, then send tasks that fall due."""
     membership, directory = context.membership, settings.state_dir(ROLE_NAME)
     projection = SchedulingProjection(settings, directory, context.log, context.clock, membership)
+    export_applied_erasures(ROLE_NAME, "state", projection.follower.applied)
     resolver = TokenAndAliasResolver(context.peers, settings.partitions)
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     capacity = PushCapacity(context.peers, context.clock)

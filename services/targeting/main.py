@@ -8,6 +8,7 @@ from services.domain import ids
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.log.port import Log
 from services.process.clock import SystemClock
+from services.process.metrics import ERASURES_APPLIED
 from services.replica.positions import PositionsServicer
 from services.replica.replay import State
 from services.targeting.projection import TargetingProjection
@@ -27,6 +28,7 @@ def build(settings: TargetingSettings, context: RoleContext) -> BuiltRole:
     membership, directory = context.membership, settings.state_dir(ROLE_NAME)
     projection = TargetingProjection(settings, directory, context.log, context.clock, membership)
     servicer = TargetingServicer(projection, context.apps, ids.event_id())
+    ERASURES_APPLIED.labels(ROLE_NAME, "state").set_function(lambda: projection.applied_until)
     positions = PositionsServicer(projection.follower.applied, check=projection.check)
     return BuiltRole(
         ROLE_NAME,

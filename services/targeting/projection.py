@@ -1,14 +1,20 @@
 """Targeting's projection: bitmap indexes in memory, folded from `devices` and `sessions`, with snapshots on disk."""
 
 import asyncio
+import contextlib
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from google.protobuf.message import DecodeError
+
+from protos.registry.v1.erasures_pb2 import ErasureFact, PersonErased
+from services.domain.topics import ERASURES_PARTITION
 from services.errors import UnavailableError
 from services.log.identity import check_log_identity
-from services.log.port import Log
+from services.log.port import Log, Record
 from services.log.topics import owned
 from services.process import background
 from services.process.clock import Clock, wait_for_first
@@ -16,6 +22,7 @@ from services.process.logs import logger
 from services.process.worker_thread import WorkerThread
 from services.replica.dead_letters import DeadLetters
 from services.replica.follower import Follower
+from services.replica.partition_reader import PartitionReader
 from services.replica.tenure import OwnerElection, own_when_elected
 from services.targeting.settings import ROLE_NAME, TargetingSettings
 from services.targeting.state import TargetingState
@@ -28,7 +35,7 @@ class TargetingProjection:
     """The indexes, their follower and their snapshots.
 
     As a service it restores the snapshots, follows the log, and saves them every `snapshot_s` seconds and at the end.
-    Behind an erased device it saves them at once.
+    Behind an erased device it saves them at once. No snapshot has the devices erased up to the offset `applied_until`.
     """
 
     name = ROLE_NAME
@@ -63,6 +70,8 @@ class TargetingProjection:
         self._snapshot_s = settings.snapshot_s
         self._ready: asyncio.Event | None = None
         self._erased = asyncio.Event()
+        self._erasures: deque[tuple[int, PersonErased]] = deque()
+        self._removed_until = self.applied_until = 0
 
     def restore(self) -> None:
         """Load the snapshots into the state, which must be empty."""
@@ -101,6 +110,7 @@ class TargetingProjection:
 
         self.state.on_erased = note_erased
         disk = WorkerThread("targeting-snapshot")
+        reading = background.start_endless("targeting erasures", self._read_erasures(ready))
         await self.follower.query(self._snapshots.restore)
         saving = background.start_endless("targeting snapshots", self._save_regularly(disk))
         owning = (
@@ -117,10 +127,29 @@ class TargetingProjection:
             raise
         finally:
             self._ready = None
+            reading.cancel()
             if owning:
                 owning.cancel()
             saving.cancel()
             disk.shutdown()
+
+    async def _read_erasures(self, caught_up: asyncio.Event) -> None:
+        await caught_up.wait()  # a state that is behind has not registered yet what it will remove
+        await PartitionReader("targeting erasures", self._log, ERASURES_PARTITION, self._note_erasure).run(
+            asyncio.Event()
+        )
+
+    def _note_erasure(self, record: Record) -> None:
+        with contextlib.suppress(DecodeError):
+            self._erasures.append((record.offset, ErasureFact.FromString(record.value).erased))
+            self._erased.set()
+
+    def _check_erasures(self) -> int:
+        """Return the offset up to which the state has no device that is erased."""
+        while self._erasures and not self.state.has_any(self._erasures[0][1]):
+            offset, _ = self._erasures.popleft()
+            self._removed_until = offset + 1
+        return self._removed_until
 
     async def _own_when_elected(self, election: OwnerElection, caught_up: asyncio.Event) -> None:
         await caught_up.wait()
@@ -134,8 +163,10 @@ class TargetingProjection:
             await wait_for_first(self._clock, self._clock.now_ms() + self._snapshot_s * 1000, self._erased)
             self._erased.clear()
             try:
+                removed_until = await self.follower.query(self._check_erasures)
                 for number in self._snapshots.partitions:
                     if snapshot := await self.follower.query(self._snapshots.capture, number):
                         await disk.call(partial(self._snapshots.write, number, snapshot))
+                self.applied_until = removed_until
             except Exception as error:
                 logger.error("targeting could not save a snapshot; it tries again later", exc_info=error)

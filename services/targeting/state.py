@@ -12,6 +12,7 @@ from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, Sessio
 from protos.push.v1.push_pb2 import Attribute
 from protos.registry.v1.apps_pb2 import Revocations
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
+from protos.registry.v1.erasures_pb2 import PersonErased
 from services.domain.device_numbers import MAX_NUMBER, check_device, check_revocations
 from services.domain.recorded_reasons import FixedReason
 from services.domain.revocations import RevokedKeys
@@ -178,6 +179,15 @@ class TargetingState:
     def applied_partitions(self) -> list[Partition]:
         """Return the partitions that the state is folded from."""
         return [Partition(topic.name, number) for topic in (DEVICES, SESSIONS) for number in self.partitions]
+
+    def has_any(self, erased: PersonErased) -> bool:
+        """Return whether a device of an owned partition is registered still that is erased."""
+        for device in erased.devices:
+            partition = self.partitions.get(device.partition)
+            index = partition.apps.get(erased.appkey) if partition else None
+            if index is not None and device.number in index.reachable:
+                return True
+        return False
 
     def hour(self) -> int:
         """Return the present hour, in which windows of activity end."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from protos.webhooks.v1.webhooks_pb2_grpc import add_WebhooksServiceServicer_to_server
 from services.domain.accounts import AccountDirectory
+from services.domain.applied_erasures import export_applied_erasures
 from services.domain.endpoint_connections import Connector, EndpointConnector, SystemResolver
 from services.domain.events import SOURCES
 from services.domain.master_key import KeyPurpose
@@ -64,6 +65,7 @@ def build(settings: WebhooksSettings, context: RoleContext, connector: Connector
     of_streams = PushLabels(context.log, stream_labels, context.clock, snapshot=None)
     streams = EventStreams(context.log, partitions, readers, tokens, subscriptions, stream_labels, of_streams)
     forgetting = PartitionReader("webhooks erasures", context.log, ERASURES_PARTITION, tokens.forget)
+    export_applied_erasures(ROLE_NAME, "tokens", forgetting.applied)
     notices = _notices(settings, context, accounts, directory)
     servicer = WebhooksServicer(service, streams, new_receiver, context.clock)
     positions = PositionsServicer(context.apps.applied, accounts.applied)

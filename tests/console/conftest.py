@@ -47,6 +47,8 @@ from services.domain.accounts import AccountDirectory
 from services.domain.apps import AppDirectory
 from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
+from services.domain.sealed_log import SealedLog
+from services.domain.sealing import Sealer
 from services.domain.topics import TOPICS
 from services.log.sqlite.log import SqliteLog
 from services.net.rpc.server import Server
@@ -56,6 +58,7 @@ from services.replica.status_board import StatusBoard
 from services.webhooks.settings import WebhooksSettings
 from testkit.edge.owned_registry import OwnedRegistry
 from testkit.edge.role import BACKENDS, SwitchedServer
+from testkit.persons import key_ring
 from testkit.services import add_servicers, running_services
 from tests.console.scripted_analytics import ScriptedAnalytics
 from tests.console.scripted_delivery import ScriptedDelivery
@@ -234,11 +237,18 @@ async def console(tmp_path: Path) -> AsyncIterator[ConsoleInstallation]:
 
 @asynccontextmanager
 async def running_console(
-    tmp_path: Path, clock: ManualClock, *, has_owner: bool = False, webhook_hosts: str = "", **console_settings: Any
+    tmp_path: Path,
+    clock: ManualClock,
+    *,
+    has_owner: bool = False,
+    seals: bool = False,
+    webhook_hosts: str = "",
+    **console_settings: Any,
 ) -> AsyncIterator[ConsoleInstallation]:
     """Run a console with these settings beyond those of every test; `webhook_hosts` is one of all roles.
 
-    `has_owner`: the registry's shard has an owner by the log, and callers find it there; see OwnedRegistry.
+    `seals`: personal values are sealed in the log. `has_owner`: the registry's shard has an owner by the log, and
+    callers find it there; see OwnedRegistry.
     """
     log = SqliteLog(tmp_path / "log.sqlite", TOPICS, partitions=PARTITIONS)
     servers = {name: SwitchedServer() for name in ROLES}
@@ -250,7 +260,8 @@ async def running_console(
     peers = Peers(channels, TOPICS)
     apps = AppDirectory(log)
     board = StatusBoard(clock)
-    context = RoleContext(log, clock, peers, MasterKey(bytes(32)), apps, board=board)
+    used = SealedLog(log, Sealer(key_ring(tmp_path / "keys" / "persons")), seals=True) if seals else log
+    context = RoleContext(used, clock, peers, MasterKey(bytes(32)), apps, board=board)
     data = str(tmp_path)
     backends = [
         build_role(
@@ -313,6 +324,9 @@ class Program:
 
     async def get(self, path: str, **query: str | int) -> httpx.Response:
         return await self.http.get(PREFIX + path, params=query or None)
+
+    async def delete(self, path: str, **query: str | bool) -> httpx.Response:
+        return await self.http.delete(PREFIX + path, params=query or None)
 
     async def post(self, path: str, body: Any = None, **headers: str) -> httpx.Response:
         found = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -13,6 +13,7 @@ from protos.analytics.v1.details_pb2 import Detail
 from protos.push.v1.push_pb2 import PushCommand
 from protos.registry.v1.apps_pb2 import AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand
+from protos.registry.v1.erasures_pb2 import ErasureFact
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
 from services.domain.push_summary import audience_summary
 from services.log.port import Record
@@ -76,6 +77,8 @@ def _actions(message: object) -> Sequence[DoneAction]:
             return _of_log_in(message)
         case DraftFact():
             return _of_draft(message)
+        case ErasureFact(erased=erased) if message.HasField("erased"):
+            return [DoneAction("data erased", [Detail(devices=len(erased.devices))], appkey=erased.appkey)]
         case _:
             return []
 

@@ -26,9 +26,10 @@ from protos.analytics.v1.analytics_pb2 import ActionScope, AuditActionsRequest, 
 from protos.push.v1.push_pb2 import Audience, CancelPush, Everyone, Filter, Kind, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import AppChanged, AppFact
 from protos.registry.v1.devices_pb2 import RevokeKey
+from protos.registry.v1.erasures_pb2 import ErasedDevice, ErasureFact, PersonErased
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import TaskCancelled, TaskFact, TaskScheduled
-from services.domain.topics import ACCOUNTS, APPS, DRAFTS, LOG_INS, PUSH_COMMANDS, TASKS
+from services.domain.topics import ACCOUNTS, APPS, DRAFTS, ERASURES, LOG_INS, PUSH_COMMANDS, TASKS
 from services.errors import InputError
 from services.log.port import NewRecord
 from services.log.sqlite.log import SqliteLog
@@ -142,6 +143,9 @@ async def test_actions_are_filtered_and_paged(log: SqliteLog, clickhouse: ClickH
         exported = DataRead(appkey=APP, exported_devices=2)
         await log.append([acted(21, LOG_INS.name, LogInFact, data_read=exported)])
         assert (await found(subject="data"))[-1] == ("data exported", ALICE, "2 devices")
+        erased = PersonErased(appkey=APP, devices=[ErasedDevice(), ErasedDevice()])
+        await log.append([acted(23, ERASURES.name, ErasureFact, erased=erased)])
+        assert (await found(subject="data"))[-1] == ("data erased", ALICE, "2 devices")
         changed = AppChanged(team_id="t1", action="webhook made", settings=["webhook w1"])
         await log.append([acted(22, APPS.name, AppFact, changed=changed)])
         made = ("app webhook made", ALICE, "webhook w1")

@@ -11,7 +11,7 @@ from protos.push.v1.push_pb2 import Audience, Tokens
 from protos.registry.v1.devices_pb2 import Device
 from services.domain.sealed_log import SealedLog
 from services.domain.sealing import Sealer
-from testkit.persons import erasure, key_ring
+from testkit.persons import applied_erasures, erasure, key_ring
 from testkit.waiting import until
 from tests.services.accounts.conftest import APP, OPERATOR, AccountsHarness, push_draft
 
@@ -52,6 +52,7 @@ async def test_drafts_and_test_devices_forget_a_person(harness: AccountsHarness,
         (push,) = forgotten.draft.task.pushes
         assert (list(push.audience.tokens.tokens), push.message.content) == ([name], "")
         assert left == other
+        assert applied_erasures("accounts", "state") == 1
         state = harness.settings.state_dir("accounts")
         assert CANARY.encode() not in b"".join(path.read_bytes() for path in state.iterdir())
     assert await harness.rebuilt_digest() == harness.digest()

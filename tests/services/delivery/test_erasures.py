@@ -14,8 +14,8 @@ from services.domain.sealed_log import SealedLog
 from services.domain.sealing import FEW_DEVICES, Sealer
 from testkit.delivery.records import APP, NumberedDevice
 from testkit.delivery.role import DeliveryHarness
-from testkit.persons import erasure, key_ring
-from testkit.waiting import until
+from testkit.persons import applied_erasures, erasure, key_ring
+from testkit.waiting import until, until_holds
 
 CANARY = "canary-e4d1"
 DROPPED = OutcomeKind.OUTCOME_KIND_DROPPED
@@ -75,6 +75,7 @@ async def test_what_waits_for_an_erased_device_is_dropped(delivery: DeliveryHarn
             return CANARY.encode() not in (delivery.read_snapshot() or b"")
 
         await until(saved)
+        await until_holds(lambda: applied_erasures("delivery", "state") == 1)
         state = delivery.store().state
         assert (alone in state.started, few in state.started, other in state.started) == (False, False, True)
         assert state.started[large].send.message.content == f"message {large}"

@@ -16,6 +16,7 @@ TABLE = {
     Action.VIEW:                (True,  True,  True,  True,  True,  True),
     Action.VIEW_DEVICES:        (True,  True,  True,  True,  True,  True),
     Action.EXPORT_PERSON:       (False, False, False, True,  True,  True),
+    Action.ERASE_PERSON:        (False, False, False, True,  True,  True),
     Action.SEND:                (False, True,  True,  True,  True,  True),
     Action.APPROVE:             (False, False, True,  True,  True,  False),
     Action.PAUSE:               (False, False, True,  True,  True,  True),

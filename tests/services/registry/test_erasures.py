@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from carillon.commands.person import NOT_FORGOTTEN
+from console.devices.erasures import NOT_FORGOTTEN
 from protos.registry.v1.apps_pb2 import CHANNEL_FCM, App
 from protos.registry.v1.devices_pb2 import AddTags, ClearAddress, Device, RemoveDevice, SetAddress
 from protos.registry.v1.erasures_pb2 import ErasureFact
@@ -22,7 +22,7 @@ from services.errors import ConflictError, NotFoundError
 from services.log.port import Log, NewRecord, Record
 from services.log.sqlite.log import SqliteLog
 from services.registry.erasures import person_erased
-from testkit.persons import key_ring
+from testkit.persons import applied_erasures, key_ring
 from testkit.waiting import until, until_holds
 from tests.services.registry.command import Carillon
 from tests.services.registry.conftest import (
@@ -82,10 +82,14 @@ async def with_person(registry: RunningRegistry) -> App:
 
 async def erase(registry: RunningRegistry, app: App, alias: str = "", token: str = "") -> str:
     """Erase a person; return the id of the erasure once the registry has applied the stubs."""
-    given = {"alias": alias} if alias else {"token": token}
     origin = Origin(interface="console", actor="user/1")
     before = len(await stubs(registry.log))
-    answer = await registry.stub.ErasePerson(ErasePersonRequest(appkey=app.appkey, origin=origin, **given))
+    request = ErasePersonRequest(appkey=app.appkey, origin=origin)
+    if alias:
+        request.alias = alias
+    else:
+        request.token = token
+    answer = await registry.stub.ErasePerson(request)
     await stubs_applied(registry, before + answer.devices)
     return answer.erasure_id
 
@@ -120,6 +124,7 @@ async def test_of_an_erased_person_stubs_are_left(registry: RunningRegistry, rin
     assert device is not None
     assert CANARY.encode() in state_bytes(registry)
     erasure_id = await erase(registry, app, alias=ALIAS)
+    await until_holds(lambda: {applied_erasures("registry", part) for part in ("state", "stubs")} == {1})
     assert await registry.device(app.appkey, TOKEN) is None
     assert await registry.alias(app.appkey, ALIAS) == []
     assert len(await registry.alias(app.appkey, "somebody")) == 1

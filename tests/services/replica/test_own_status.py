@@ -11,7 +11,7 @@ from services.errors import UnavailableError
 from services.log.port import NewRecord
 from services.log.sqlite.log import SqliteLog
 from services.process.clock import ManualClock
-from services.process.metrics import APPLIED, LAG, LAG_SECONDS, OUTCOMES, OWNER, REQUESTS
+from services.process.metrics import APPLIED, ERASURES_APPLIED, EVERY_ROLE, LAG, LAG_SECONDS, OUTCOMES, OWNER, REQUESTS
 from services.replica.own_status import MAX_APPS, STATUS_INTERVAL_S, Announcer, OwnStatus, ReportedRole, to_log
 from services.replica.status_board import StatusBoard, StatusBoardFollower
 from testkit.services import started, stop
@@ -96,3 +96,19 @@ def test_the_status_is_read_from_the_metrics_of_the_roles() -> None:
 def test_a_status_fits_into_a_record_whatever_is_wrong() -> None:
     own = OwnStatus([], 0, lambda: "starting", lambda: {"log": "x" * 10_000})
     assert len(own.read().SerializeToString()) < 1_000
+
+
+def test_a_role_has_applied_as_many_erasures_as_its_slowest_part() -> None:
+    for role, part, count in (
+        (EVERY_ROLE, "keys", 9),
+        ("cook", "state", 7),
+        ("cook", "stubs", 5),
+        ("waiter", "state", 3),
+    ):
+        ERASURES_APPLIED.labels(role, part).set(count)
+    try:
+        roles = [ReportedRole(name) for name in ("cook", "waiter", "guest")]
+        status = OwnStatus(roles, START_MS, lambda: "ready", dict).read()
+        assert [role.erasures_until for role in status.roles] == [5, 3, 9]
+    finally:
+        ERASURES_APPLIED.clear()

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from protos.push.v1.push_pb2 import Filter
 from protos.registry.v1.devices_pb2 import Device
+from protos.registry.v1.erasures_pb2 import ErasedDevice, ErasureFact, PersonErased
 from services.domain.recorded_reasons import FixedReason
-from services.domain.topics import DEVICES, SESSIONS
+from services.domain.topics import DEVICES, ERASURES, SESSIONS
 from services.log.port import NewRecord, Partition
 from services.process.clock import ManualClock
 from services.replica.replay import ReplaySource, rebuild, verify
@@ -20,6 +21,7 @@ from services.targeting.settings import TargetingSettings
 from services.targeting.state import TargetingState
 from services.targeting.store import PartitionSnapshots
 from testkit.examples import examples
+from testkit.persons import applied_erasures
 from tests.services.targeting.conftest import BOUND_S, TargetingHarness, resolve
 from tests.services.targeting.model import (
     APP,
@@ -130,10 +132,14 @@ async def test_behind_an_erased_device_a_snapshot_is_saved_at_once(harness: Targ
             while not path.exists():
                 await resolve(channel, Filter())
             assert b"canary-2c" in path.read_bytes()
+            fact = ErasureFact(erased=PersonErased(appkey=APP, devices=[ErasedDevice(number=7)]))
+            await harness.append([NewRecord(ERASURES.name, 0, b"e", fact.SerializeToString())])
+            assert applied_erasures("targeting", "state") == 0
             stub = Device(appkey=APP, number=7, removed_ms=NOON_MS, removed_reason=FixedReason.ERASED)
             await harness.write(channel, [device_record(stub)])
-            while b"canary-2c" in path.read_bytes():
+            while applied_erasures("targeting", "state") < 1:
                 assert await resolve(channel, Filter()) == set()
+            assert b"canary-2c" not in path.read_bytes()
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "empty", "text"])
