@@ -15,7 +15,7 @@ from console.apps.refusals import RefusedRequestsPage
 from console.audit.pages import AuditFile, AuditPage
 from console.calls import accesses_of_calls
 from console.devices.export import PersonFile
-from console.devices.pages import DeadAddressesPage, DevicePage, DevicesPage, PushDevicesPage
+from console.devices.pages import DeadAddressesPage, DevicePage, DevicesPage, ErasuresPage, PushDevicesPage
 from console.devices.why import WhyFormPage, WhyPage
 from console.overview.pages import OverviewPage
 from console.overview.streams import LiveOverview, LivePush, LivePushes
@@ -121,6 +121,7 @@ ROUTES: Mapping[str, Route] = {
     "/devices": Route(DevicesPage, LOGGED_IN),
     "/apps/{appkey}/device": Route(DevicePage, of_app(Action.VIEW_DEVICES)),
     "/apps/{appkey}/person": Route(PersonFile, of_app(Action.EXPORT_PERSON)),
+    "/apps/{appkey}/erasures": Route(ErasuresPage, of_app(Action.EXPORT_PERSON), of_app(Action.ERASE_PERSON)),
     "/apps/{appkey}/addresses": Route(DeadAddressesPage, of_app(Action.VIEW_DEVICES)),
     "/why": Route(WhyFormPage, LOGGED_IN),
     "/apps/{appkey}/why": Route(WhyPage, of_app(Action.VIEW_DEVICES)),

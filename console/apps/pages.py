@@ -134,6 +134,7 @@ class AppPage(Page):
             installation_pause=self.site.apps.installation_pause,
             may_send=visit.may_app(Action.SEND, appkey),
             may_view_devices=visit.may_app(Action.VIEW_DEVICES, appkey),
+            may_export=visit.may_app(Action.EXPORT_PERSON, appkey),
             may_pause=visit.may_app(Action.PAUSE, appkey),
             may_change=visit.may_app(Action.CHANGE_APP, appkey),
             quota_names=quota_names(visit.gettext),

@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 import falcon
 
+from console.devices.answers import ErasureList, erasure_answer
 from console.devices.explanation import ENDED, GOT
 from console.shell.access import Requester
 from console.shell.backend import ANALYTICS_S, Backend
+from console.shell.calls import after
 from console.shell.numbers import MAX_MSGID, message_id, whole_number
 from console.statistics.actions import category_of
 from protos.accounts.v1.accounts_pb2 import DataRead
@@ -148,6 +150,17 @@ async def erase_person(
     if not dry_run:
         await backend.erasures.refresh()
     return erased
+
+
+async def list_erasures(backend: Backend, appkey: str, cursor: str, limit: int) -> ErasureList:
+    """Return a page of the erasures of an app, the latest first. InputError: no page has returned the cursor."""
+    before = after(cursor, MAX_MSGID) or None
+    await backend.erasures.refresh()
+    found = backend.erasures.latest(appkey, before, limit + 1)
+    installation = await backend.observer.read()
+    page = found[:limit]
+    listed = [erasure_answer(erasure, installation, backend.backup_days) for erasure in page]
+    return ErasureList(listed, str(page[-1].offset) if len(found) > limit else "")
 
 
 class AddressPage(NamedTuple):

@@ -20,7 +20,6 @@ from console.devices.answers import (
     PushDevices,
     WhyAnswer,
     device_record,
-    erasure_answer,
     listed_address,
 )
 from console.devices.erasures import NOT_FORGOTTEN
@@ -31,9 +30,7 @@ from console.pushes.actions import latest_pushes
 from console.pushes.view import content
 from console.shell.access import Requester
 from console.shell.backend import Backend, app_of
-from console.shell.calls import after
 from console.shell.languages import english
-from console.shell.numbers import MAX_MSGID
 from console.shell.requests import (
     AddressListParams,
     DeviceParams,
@@ -96,13 +93,8 @@ async def list_erasures(backend: Backend, requester: Requester, params: ErasureL
     An erasure is done when every role has forgotten the person in what it keeps on disk too. A process that does not
     answer forgets before it is ready again; until then the erasure waits for its role.
     """
-    app, before = app_of(backend, params.appkey), after(params.cursor, MAX_MSGID)
-    await backend.erasures.refresh()
-    found = backend.erasures.latest(app.appkey, before or None, params.limit + 1)
-    installation = await backend.observer.read()
-    page = found[: params.limit]
-    listed = [erasure_answer(erasure, installation, backend.backup_days) for erasure in page]
-    return ErasureList(listed, str(page[-1].offset) if len(found) > len(page) else "")
+    app = app_of(backend, params.appkey)
+    return await actions.list_erasures(backend, app.appkey, params.cursor, params.limit)
 
 
 async def list_addresses(backend: Backend, requester: Requester, params: AddressListParams) -> AddressList:

@@ -6,9 +6,11 @@ from falcon.asgi import Request, Response
 
 from console.devices.actions import (
     devices_in_state,
+    erase_person,
     find_devices,
     history_of,
     list_addresses,
+    list_erasures,
     messages_of,
     note_data_read,
 )
@@ -55,7 +57,9 @@ class DevicePage(Page):
         devices = await find_devices(self.site, appkey, name)
         if len(devices) != 1:
             status = 200 if devices else 404
-            self.show(request, response, "devices/several.html", status, app=app, name=name, devices=devices)
+            may_erase = visit_of(request).may_app(Action.ERASE_PERSON, appkey)
+            shown = {"app": app, "name": name, "devices": devices, "may_erase": may_erase}
+            self.show(request, response, "devices/several.html", status, **shown)
             return
         (device,) = devices
         history = await history_of(self.site, appkey, device.token)
@@ -73,7 +77,32 @@ class DevicePage(Page):
             connection=next((entry for entry in timeline[::-1] if entry.event in ("connected", "disconnected")), None),
             records_behind=history.records_behind,
             may_export=visit_of(request).may_app(Action.EXPORT_PERSON, appkey),
+            may_erase=visit_of(request).may_app(Action.ERASE_PERSON, appkey),
         )
+
+
+class ErasuresPage(Page):
+    """GET lists the erasures of an app; POST erases the devices with an alias, or the one with a token."""
+
+    async def on_get(self, request: Request, response: Response, appkey: str) -> None:
+        app, after = self.app(appkey), request.get_param("after") or ""
+        page = await list_erasures(self.site, app.appkey, after, MAX_ROWS)
+        self.show(
+            request,
+            response,
+            "devices/erasures.html",
+            app=app,
+            rows=[(erasure, self.site.accounts.name_of(erasure.actor)) for erasure in page.erasures],
+            after=after,
+            following=page.next,
+        )
+
+    async def on_post(self, request: Request, response: Response, appkey: str) -> None:
+        app, visit = self.app(appkey), visit_of(request)
+        alias, token = visit.form.get("alias", ""), visit.form.get("token", "")
+        await erase_person(self.site, visit, app.appkey, alias=alias, token=token)
+        visit.notify(visit.gettext("The person is erased. Each role forgets now what it keeps."))
+        raise go_to(f"/apps/{app.appkey}/erasures")
 
 
 class DeadAddressesPage(Page):

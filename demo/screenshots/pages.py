@@ -119,6 +119,7 @@ SHOTS = (
     Shot("devices", "/devices", _at("/devices")),
     Shot("device", "/apps/{appkey}/device", _at("{app}/device?name=alice")),
     Shot("dead-addresses", "/apps/{appkey}/addresses", _at("{app}/addresses")),
+    Shot("erased-persons", "/apps/{appkey}/erasures", _at("{app}/erasures")),
     Shot("refused-requests", "/apps/{appkey}/refused", _at("{app}/refused")),
     Shot("why", "/why", _at("/why")),
     Shot("why-pushes", "/apps/{appkey}/why", _at("{app}/why?name=alice")),

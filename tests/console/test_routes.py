@@ -75,6 +75,8 @@ ALLOWED = {
     ("GET", "/devices"): LOGGED_IN,
     ("GET", "/apps/{appkey}/device"): MEMBERS,
     ("GET", "/apps/{appkey}/person"): HEADS,
+    ("GET", "/apps/{appkey}/erasures"): HEADS,
+    ("POST", "/apps/{appkey}/erasures"): HEADS,
     ("GET", "/apps/{appkey}/addresses"): MEMBERS,
     ("GET", "/apps/{appkey}/refused"): MEMBERS,
     ("GET", "/why"): LOGGED_IN,

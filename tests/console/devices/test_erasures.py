@@ -16,7 +16,8 @@ from services.domain.topics import ERASURES_PARTITION, decode
 from services.process.clock import ManualClock
 from testkit.waiting import until
 from tests.console.announcements import announce, some_time_later, status_of
-from tests.console.conftest import PREFIX, START_MS, ConsoleInstallation, Program, Programs, running_console
+from tests.console.conftest import PREFIX, START_MS, ConsoleInstallation, Program, Programs, running_console, text_of
+from tests.console.pushes.test_pages import device
 from tests.console.shell.test_calls import app_of_team
 
 DAY_MS = 86_400_000
@@ -89,6 +90,40 @@ async def test_the_latest_erasures_come_first_in_pages(sealed: ConsoleInstallati
     rest = await listed(administrator, appkey, limit=2, cursor=first["next"])
     assert [each["erasure_id"] for page in (first, rest) for each in page["erasures"]] == ids[::-1]
     assert rest["next"] == ""
+
+
+async def test_the_page_of_a_device_erases_its_person_and_names_what_is_lost(sealed: ConsoleInstallation) -> None:
+    _, appkey, _ = await app_of_team(sealed, Programs(sealed), "administrator")
+    await sealed.user("root", administrator=True)
+    root = await sealed.logged_in("root")
+    page = await root.get(f"/apps/{appkey}/device?name=token-0")
+    effect = "All devices with the alias user-0 are erased for ever"
+    assert effect in text_of(page)
+    assert '<input type="hidden" name="alias" value="user-0">' in page.text.partition(effect)[0]
+    assert "Nobody was erased" in text_of(await root.get(f"/apps/{appkey}/erasures"))
+    forged = await root.post(f"/apps/{appkey}/erasures", csrf="x", alias="user-0")
+    assert (forged.status_code, forged.headers.get("location")) == (403, None)
+    await root.get(f"/apps/{appkey}/device?name=token-0")
+    done = await root.post(f"/apps/{appkey}/erasures", alias="user-0")
+    assert (done.status_code, done.headers["location"]) == (303, f"/apps/{appkey}/erasures")
+    listed = text_of(await root.get(f"/apps/{appkey}/erasures"))
+    assert "The person is erased." in listed
+    assert "waits for edge, gateway, registry" in listed
+    assert "user-0" not in listed
+    announce_applied(sealed, 1)
+    assert "waits for" not in text_of(await root.get(f"/apps/{appkey}/erasures"))
+    assert (await root.post(f"/apps/{appkey}/erasures", token="nobody")).status_code == 404
+
+
+async def test_members_who_may_not_erase_are_not_offered_it(sealed: ConsoleInstallation) -> None:
+    team_id = await sealed.team("News", approver="approver")
+    appkey = await sealed.app(team_id=team_id)
+    await device(sealed, appkey, "token-0", "user-0")
+    approver = await sealed.logged_in("approver")
+    page = await approver.get(f"/apps/{appkey}/device?name=token-0")
+    assert "user-0" in text_of(page)
+    assert "Erase" not in text_of(page)
+    assert (await approver.post(f"/apps/{appkey}/erasures", alias="user-0")).status_code == 403
 
 
 async def test_what_is_refused(sealed: ConsoleInstallation) -> None:
