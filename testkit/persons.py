@@ -6,7 +6,7 @@ from pathlib import Path
 from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.erasures_pb2 import ErasureFact
 from protos.runtime.v1.log_pb2 import Meta
-from services.domain.person_keys import KeyFiles, KeyRing
+from services.domain.person_keys import BLOCKS, NAMES, SECRET, KeyFiles, KeyRing, PersonKeySet
 from services.domain.sealing import SEALED_TOPICS, Sealer
 from services.domain.topics import ERASURES, TOPICS
 from services.log.port import NewRecord
@@ -21,6 +21,12 @@ def key_ring(directory: Path) -> KeyRing:
     """Return the keys in a directory, which are made if there are none."""
     directory.parent.mkdir(exist_ok=True)
     return KeyRing(KeyFiles(directory) if directory.exists() else KeyFiles.create(directory))
+
+
+def counted_keys(directory: Path) -> KeyRing:
+    """Return new keys that are the same each time: bytes and roots that count up."""
+    blocks = [bytes(4) + number.to_bytes(SECRET, "big") for number in range(1, BLOCKS + 1)]
+    return KeyRing(KeyFiles.fill(directory, PersonKeySet(bytes(range(NAMES)), blocks)))
 
 
 def erasure(

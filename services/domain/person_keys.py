@@ -50,6 +50,8 @@ _LEAF_BITS = 2 * _LEVELS
 _LEAF_BYTES = 5
 _CHECK = 32
 _CIPHERS = 50_000
+_BEGUN = 1000
+_NAME_LETTERS = 26
 
 
 class KeyStoreError(CarillonError, ValueError):
@@ -177,11 +179,13 @@ class Block:
 
     def secret(self, leaf: int) -> bytes | None:
         """Return the secret of a leaf; None: it is punctured."""
-        found = self._above(leaf)
-        if found is None:
-            return None
-        node, secret = self._node(found)
-        for shift in _SHIFTS[node.level :]:
+        level, secret = 0, self._secrets
+        if self.punctured:
+            found = self._above(leaf)
+            if found is None:
+                return None
+            (_, level), secret = self._node(found)
+        for shift in _SHIFTS[level:]:
             secret = hashlib.sha256(secret + _DIGITS[leaf >> shift & 3]).digest()[:SECRET]
         return secret
 
@@ -237,6 +241,7 @@ class KeyRing:
         self._store = store
         self._names = store.names()
         self._blocks: dict[int, Block] = {}
+        self._begun: dict[tuple[bytes, tuple[str, ...]], hashlib.blake2b] = {}
         self._ciphers: OrderedDict[int, tuple[bytes, AESGCM]] = OrderedDict()
         self._forgotten: dict[int, set[int]] = {}
         self._unstored: set[int] = set()
@@ -248,12 +253,24 @@ class KeyRing:
 
         The name of an erased value stays the same, so that a question for the value finds what is left of it.
         """
-        digest = hashlib.blake2b(_joined(kind, appkey, value), key=self._names, digest_size=16, person=b"name").digest()
-        return f"~{base64.b32encode(digest).decode().rstrip('=').lower()}"
+        digest = self._hash(b"name", (kind, appkey), (value,))
+        return f"~{base64.b32encode(digest)[:_NAME_LETTERS].decode().lower()}"
 
     def subject(self, *parts: str) -> bytes:
         """Return the hash of a subject, which is named by all of these parts."""
-        return hashlib.blake2b(_joined(*parts), key=self._names, digest_size=SUBJECT, person=b"subject").digest()
+        return self._hash(b"subject", parts[:2], parts[2:])
+
+    def _hash(self, purpose: bytes, first: tuple[str, ...], rest: tuple[str, ...]) -> bytes:
+        """Return the hash of all parts. Those of one kind and app begin with the same `first`, which is hashed once."""
+        begun = self._begun.get((purpose, first))
+        if begun is None:
+            begun = hashlib.blake2b(_joined(first), key=self._names, digest_size=SUBJECT, person=purpose)
+            if len(self._begun) >= _BEGUN:
+                self._begun.clear()
+            self._begun[purpose, first] = begun
+        whole = begun.copy()
+        whole.update(_joined(rest))
+        return whole.digest()
 
     def cipher(self, subject: bytes) -> AESGCM:
         """Return the cipher of a subject. PuncturedError: its key is destroyed."""
@@ -353,10 +370,13 @@ def _leaf(subject: bytes) -> int:
     return int.from_bytes(subject[: (_BLOCK_BITS + _LEAF_BITS) // 8], "big")
 
 
-def _joined(*parts: str) -> bytes:
+def _joined(parts: Sequence[str]) -> bytes:
     """Return bytes that no other parts give."""
-    encoded = [part.encode("utf-8", "surrogatepass") for part in parts]
-    return b"".join(len(part).to_bytes(4, "big") + part for part in encoded)
+    joined = b""
+    for part in parts:
+        encoded = part.encode("utf-8", "surrogatepass")
+        joined += len(encoded).to_bytes(4, "big") + encoded
+    return joined
 
 
 # The store of one machine.

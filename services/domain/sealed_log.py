@@ -12,7 +12,6 @@ from google.protobuf.message import DecodeError
 
 from protos.registry.v1.apps_pb2 import AppFact
 from protos.registry.v1.erasures_pb2 import ErasureFact
-from protos.runtime.v1.log_pb2 import Meta
 from services.domain.person_keys import SUBJECT
 from services.domain.sealing import SEALED_TOPICS, Sealer, sealed_part
 from services.domain.topics import ERASURES
@@ -130,9 +129,10 @@ class SealedLog(DelegatingLog):
         sealed = self._sealer.sealed(new_record.topic, new_record.partition, envelope)
         if sealed is None:
             return new_record
-        trailer = AppFact(meta=Meta(sealed=sealed)).SerializeToString()
+        trailer = AppFact()  # of any topic: the envelopes of all begin with `meta`
+        trailer.meta.sealed = sealed
         key = (topic.key_of(envelope) if topic.key_of else None) or new_record.key
-        return NewRecord(*new_record[:2], key, envelope.SerializeToString() + trailer)
+        return NewRecord(*new_record[:2], key, envelope.SerializeToString() + trailer.SerializeToString())
 
 
 class _OpeningReader:

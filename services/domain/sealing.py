@@ -14,7 +14,6 @@ import os
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
@@ -24,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from protos.push.v1.push_pb2 import SendPush
+from protos.push.v1.push_pb2 import Devices, SendPush
 from protos.registry.v1.erasures_pb2 import PersonErased
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.person_keys import SUBJECT, KeyRing, PuncturedError
@@ -63,31 +62,57 @@ _NAME_IT, _MOVE, _ENTER = "a name stands for it", "it is moved", "something in i
 class _Field(NamedTuple):
     """A field that is sealed, or has such fields inside, and what is done with it.
 
-    `kind` is that of a name, "token" or "alias". `inner` is the plan of a message: these fields by number.
+    `kind` is that of a name, "token" or "alias". `inner` is the plan of a message.
     """
 
     act: str
     name: str
+    number: int
+    has_presence: bool
     is_repeated: bool
     kind: str = ""
-    inner: Mapping[int, "_Field"] = {}
-    message: type[Any] | None = None
+    inner: "_Plan | None" = None
 
 
-def _plan(message: Descriptor, above: tuple[Descriptor, ...] = ()) -> Mapping[int, _Field]:
-    """Return by number the fields of a message that are sealed, or that have such a field inside."""
-    found: dict[int, _Field] = {}
-    for field in message.fields:
+class _Plan(NamedTuple):
+    """The fields of a message that are sealed, or that have such a field inside, in the order of their numbers.
+
+    `names` and `steps` are the same way, from the envelope or the element of a repeated field around it, which is of
+    the class `root`, to the message.
+    """
+
+    fields: Sequence[_Field]
+    root: type[Any]
+    names: tuple[str, ...]
+    steps: Path
+
+
+def _plan(
+    message: Descriptor,
+    root: type[Any],
+    names: tuple[str, ...] = (),
+    steps: Path = (),
+    above: tuple[Descriptor, ...] = (),
+) -> _Plan | None:
+    """Return the plan of a message; None: nothing in it is sealed. `above`: the messages around it."""
+    found: list[_Field] = []
+    for field in sorted(message.fields, key=lambda field: field.number):
+        what = (field.name, field.number, field.has_presence, field.is_repeated)
         inner = field.message_type
         if inner is not None:
-            is_inside = inner in above or inner.GetOptions().map_entry
-            if not is_inside and (plan := _plan(inner, (*above, message))):
-                found[field.number] = _Field(_ENTER, field.name, field.is_repeated, "", plan, GetMessageClass(inner))
+            if inner in above or inner.GetOptions().map_entry:
+                continue
+            if field.is_repeated:
+                plan = _plan(inner, GetMessageClass(inner), above=(*above, message))
+            else:
+                plan = _plan(inner, root, (*names, field.name), (*steps, (field.number, 0)), (*above, message))
+            if plan:
+                found.append(_Field(_ENTER, *what, inner=plan))
         elif not field.GetOptions().deprecated and (sort := sort_of(field)) in SEALED:
             is_text = field.full_name.removeprefix("protos.") in TEXTS
             act = _NAME_IT if sort in {Sort.DEVICE_ID, Sort.ALIAS} and not is_text else _MOVE
-            found[field.number] = _Field(act, field.name, field.is_repeated, _KINDS.get(sort, ""))
-    return found
+            found.append(_Field(act, *what, _KINDS.get(sort, "")))
+    return _Plan(tuple(found), root, names, steps) if found else None
 
 
 _KINDS = {Sort.DEVICE_ID: "token", Sort.ALIAS: "alias"}
@@ -117,9 +142,11 @@ class _Subjects:
         """Return the latest subject of a name: after an erasure the same token or alias begins anew."""
         for generation in itertools.count():
             subject = self._ring.subject(kind, appkey, name, str(generation))
-            with suppress(PuncturedError):
+            try:
                 self._ring.cipher(subject)
-                return subject
+            except PuncturedError:
+                continue
+            return subject
         raise AssertionError("a count ends")
 
     def of_value(self, kind: str, appkey: str, value: str) -> bytes:
@@ -139,16 +166,18 @@ class _Subjects:
         audience = send.audience
         match audience.WhichOneof("audience"):
             case "devices":
-                if not 0 < _listed_count(send) <= FEW_DEVICES:
-                    return (self.of_month(send.appkey, time_ms),)
-                found = [self.of_number(send.appkey, *pair) for pair in listed_devices(send)]
+                devices, appkey = audience.devices, send.appkey
+                count = _listed_count(devices)
+                found = [self.of_number(appkey, *pair) for pair in _listed(devices)] if count <= FEW_DEVICES else []
             case "tokens":
                 found = self._of_values("token", send.appkey, audience.tokens.tokens)
             case "aliases":
                 found = self._of_values("alias", send.appkey, audience.aliases.aliases)
             case _:
                 return None
-        return tuple(dict.fromkeys(found)) or (self.of_month(send.appkey, time_ms),)
+        if len(found) > 1:
+            found = list(dict.fromkeys(found))
+        return tuple(found) or (self.of_month(send.appkey, time_ms),)
 
     def _of_values(self, kind: str, appkey: str, values: Sequence[str]) -> list[bytes]:
         return [self.of_value(kind, appkey, value) for value in values] if len(values) <= FEW_DEVICES else []
@@ -156,15 +185,17 @@ class _Subjects:
 
 def listed_devices(send: SendPush) -> list[tuple[int, int]]:
     """Return partition and number of each device that a push lists."""
-    partitions, numbers = send.audience.devices.partitions, send.audience.devices.numbers
-    count = _listed_count(send)
-    return list(
-        zip(struct.unpack_from(f"<{count}H", partitions), struct.unpack_from(f"<{count}I", numbers), strict=True)
-    )
+    return _listed(send.audience.devices)
 
 
-def _listed_count(send: SendPush) -> int:
-    return min(len(send.audience.devices.partitions) // 2, len(send.audience.devices.numbers) // 4)
+def _listed(devices: Devices) -> list[tuple[int, int]]:
+    count = _listed_count(devices)
+    partitions = struct.unpack_from(f"<{count}H", devices.partitions)
+    return list(zip(partitions, struct.unpack_from(f"<{count}I", devices.numbers), strict=True))
+
+
+def _listed_count(devices: Devices) -> int:
+    return min(len(devices.partitions) // 2, len(devices.numbers) // 4)
 
 
 class _SubjectsBefore(_Subjects):
@@ -240,8 +271,8 @@ class Sealer:
             return None
         splitting = _Splitting(self._ring, self._subjects, envelope.meta.time_ms)
         owner = owner_of(self._subjects, envelope, partition)
-        splitting.split(envelope, _plan_of(topic), owner, _Place((), type(envelope)))
-        parts = list(splitting.sealed(topic.encode()))
+        splitting.split(envelope, _plan_of(topic), owner, ())
+        parts = splitting.sealed(topic.encode())
         return b"".join([MARK, *parts]) if parts else None
 
     def without(self, topic: str, partition: int, envelope: Any, erased: PersonErased) -> Any | None:
@@ -250,7 +281,7 @@ class Sealer:
         left.CopyFrom(envelope)
         subjects = _SubjectsBefore(self._ring, erased)
         splitting = _Splitting(self._ring, subjects, envelope.meta.time_ms)
-        splitting.split(left, _plan_of(topic), _OWNERS[topic](subjects, left, partition), _Place((), type(left)))
+        splitting.split(left, _plan_of(topic), _OWNERS[topic](subjects, left, partition), ())
         return left if splitting.merge_into(left, _ERASED) else None
 
     def opened(self, topic: str, sealed: bytes) -> tuple[OpenedPart, ...]:
@@ -258,26 +289,17 @@ class Sealer:
         found: list[OpenedPart] = []
         try:
             for subjects, nonce, content in _parts(sealed):
-                with suppress(PuncturedError, InvalidTag):
-                    found += _unpacked(self._cipher(subjects).decrypt(nonce, content, topic.encode()))
+                try:
+                    packed = self._cipher(subjects).decrypt(nonce, content, topic.encode())
+                except (PuncturedError, InvalidTag):
+                    continue
+                found += _unpacked(packed)
         except (struct.error, IndexError, ValueError):
             return ()
         return tuple(found)
 
     def _cipher(self, subjects: Subjects) -> AESGCM:
         return self._ring.cipher(subjects[0]) if len(subjects) == 1 else self._ring.cipher_of_all(subjects)
-
-
-class _Place(NamedTuple):
-    """Where a message stands: the path to the element of a repeated field around it, its class, and the way on.
-
-    `names` and `steps` are the same way. Outside of repeated fields the path is empty, and `root` the envelope's class.
-    """
-
-    path: Path
-    root: Any
-    names: tuple[str, ...] = ()
-    steps: Path = ()
 
 
 class _Splitting:
@@ -289,31 +311,37 @@ class _Splitting:
         self._time_ms = time_ms
         self._found: dict[Subjects, dict[Path, Any]] = {}
 
-    def split(self, message: Any, plan: Mapping[int, _Field], owner: Owner, at: _Place) -> None:
-        """Take the personal values out of a message."""
-        for field, value in message.ListFields():
-            planned = plan.get(field.number)
-            if planned is None:
+    def split(self, message: Any, plan: _Plan, owner: Owner, path: Path) -> None:
+        """Take the personal values out of a message; `path`: that to the element of a repeated field around it."""
+        target = None
+        for act, name, number, has_presence, is_repeated, kind, inner in plan.fields:
+            if has_presence and not message.HasField(name):
                 continue
-            act, name, is_repeated, kind, inner, inner_class = planned
-            if act is _MOVE:
-                if owner.subjects is not None:
-                    self._put(owner.subjects, at, name, value, is_repeated)
-                    message.ClearField(name)
-            elif act is _NAME_IT:
+            value = getattr(message, name)
+            if inner is not None:
                 if is_repeated:
-                    self._name_each(value, kind, owner, at, field.number)
-                elif value and not is_name(value):
-                    stands = self._ring.name(kind, owner.appkey, value)
-                    self._put((self._subjects.of_name(kind, owner.appkey, stands),), at, name, value, False)
-                    setattr(message, name, stands)
+                    for index, one in enumerate(value):
+                        self.split(one, inner, self._owner_in(one, owner), (*path, *plan.steps, (number, index)))
+                else:
+                    self.split(value, inner, owner if owner.is_of_push else self._owner_in(value, owner), path)
+            elif not (value or has_presence):
+                continue
+            elif act is _MOVE:
+                if owner.subjects is not None:
+                    if target is None:
+                        target = self._target(owner.subjects, plan, path)
+                    if is_repeated:
+                        getattr(target, name).MergeFrom(value)
+                    else:
+                        setattr(target, name, value)
+                    message.ClearField(name)
             elif is_repeated:
-                for index, one in enumerate(value):
-                    place = _Place((*at.path, *at.steps, (field.number, index)), inner_class)
-                    self.split(one, inner, self._owner_in(one, owner), place)
-            else:
-                place = _Place(at.path, at.root, (*at.names, name), (*at.steps, (field.number, 0)))
-                self.split(value, inner, self._owner_in(value, owner), place)
+                self._name_each(value, kind, owner, (*path, *plan.steps), number)
+            elif value and not is_name(value):
+                stands = self._ring.name(kind, owner.appkey, value)
+                subjects = (self._subjects.of_name(kind, owner.appkey, stands),)
+                setattr(self._target(subjects, plan, path), name, value)
+                setattr(message, name, stands)
 
     def _owner_in(self, message: Any, owner: Owner) -> Owner:
         """Return the owner of a message's values; `owner`: that of the message around it."""
@@ -324,28 +352,26 @@ class _Splitting:
         appkey = getattr(message, "appkey", "")
         return owner._replace(appkey=appkey) if appkey else owner
 
-    def _name_each(self, values: Any, kind: str, owner: Owner, at: _Place, number: int) -> None:
-        """Put names in the place of the values of a list."""
+    def _name_each(self, values: Any, kind: str, owner: Owner, way: Path, number: int) -> None:
+        """Put names in the place of the values of a list; `way`: that to the message of the list."""
         for index, value in enumerate(values):
             if value and not is_name(value):
                 name = self._ring.name(kind, owner.appkey, value)
                 subjects = (self._subjects.of_name(kind, owner.appkey, name),)
-                self._found.setdefault(subjects, {})[*at.path, *at.steps, (number, index)] = value.encode()
+                self._found.setdefault(subjects, {})[*way, (number, index)] = value.encode()
                 values[index] = name
 
-    def _put(self, subjects: Subjects, at: _Place, name: str, value: Any, is_repeated: bool) -> None:
+    def _target(self, subjects: Subjects, plan: _Plan, path: Path) -> Any:
+        """Return the message to which the values with these subjects are moved."""
         by_path = self._found.get(subjects)
         if by_path is None:
             by_path = self._found[subjects] = {}
-        target = by_path.get(at.path)
+        target = by_path.get(path)
         if target is None:
-            target = by_path[at.path] = at.root()
-        for step in at.names:
+            target = by_path[path] = plan.root()
+        for step in plan.names:
             target = getattr(target, step)
-        if is_repeated:
-            getattr(target, name).MergeFrom(value)
-        else:
-            setattr(target, name, value)
+        return target
 
     def merge_into(self, message: Any, erased: bytes) -> bool:
         """Put back what was taken out, but for what is about this subject; return whether there was anything."""
@@ -355,8 +381,9 @@ class _Splitting:
                     merge(message, path, value if isinstance(value, bytes) else value.SerializeToString())
         return any(erased in subjects for subjects in self._found)
 
-    def sealed(self, topic: bytes) -> Iterator[bytes]:
-        """Yield each part. What is about a person whose key is destroyed is left out: nobody may read it any more."""
+    def sealed(self, topic: bytes) -> list[bytes]:
+        """Return each part. What is about a person whose key is destroyed is left out: nobody may read it any more."""
+        parts: list[bytes] = []
         for subjects, by_path in self._found.items():
             try:
                 many = len(subjects) > 1
@@ -365,7 +392,8 @@ class _Splitting:
                 continue
             nonce = os.urandom(_NONCE)
             content = cipher.encrypt(nonce, _packed(by_path), topic)
-            yield b"".join([bytes([len(subjects)]), *subjects, _LENGTH.pack(len(content)), nonce, content])
+            parts += [bytes([len(subjects)]), *subjects, _LENGTH.pack(len(content)), nonce, content]
+        return parts
 
 
 # By topic, whose values stand in an envelope outside of pushes. Other topics have no personal values but addresses of
@@ -412,9 +440,11 @@ SEALED_TOPICS = frozenset(_OWNERS)
 
 
 @cache
-def _plan_of(topic: str) -> Mapping[int, _Field]:
+def _plan_of(topic: str) -> _Plan:
     envelope: Any = TOPICS[topic].envelope
-    return _plan(envelope.DESCRIPTOR)
+    plan = _plan(envelope.DESCRIPTOR, envelope)
+    assert plan is not None, "each has the address of whoever asked"
+    return plan
 
 
 # The form in which it is stored.
@@ -434,16 +464,18 @@ def _packed(by_path: Mapping[Path, Any]) -> bytes:
     return b"".join(found)
 
 
-def _unpacked(packed: bytes) -> Iterator[OpenedPart]:
+def _unpacked(packed: bytes) -> list[OpenedPart]:
+    found: list[OpenedPart] = []
     at = 0
     while at < len(packed):
-        steps = packed[at]
-        path = tuple(_STEP.iter_unpack(packed[at + 1 : at + 1 + steps * _STEP.size]))
-        at += 1 + steps * _STEP.size
+        begin = at + 1
+        at = begin + packed[at] * _STEP.size
+        path = tuple(_STEP.iter_unpack(packed[begin:at])) if at > begin else ()
         (length,) = _LENGTH.unpack_from(packed, at)
         at += _LENGTH.size
-        yield path, packed[at : at + length]
+        found.append((path, packed[at : at + length]))
         at += length
+    return found
 
 
 def _parts(sealed: bytes) -> Iterator[tuple[Subjects, bytes, bytes]]:
@@ -462,24 +494,24 @@ def sealed_part(value: bytes) -> bytes | None:
     """Return what is sealed of a record's value, which is found without decoding the record; None: nothing."""
     if MARK not in value:
         return None
-    at = 0
+    at, end = 0, len(value)
     try:
-        while at < len(value):
-            tag, at = _varint(value, at)
+        while at < end:
+            tag, at = (value[at], at + 1) if value[at] < _LONG else _varint(value, at)
             match tag & 7:
+                case 2:
+                    length, at = (value[at], at + 1) if value[at] < _LONG else _varint(value, at)
+                    if tag == _META and value.startswith(_SEALED, at):
+                        _, begin = _varint(value, at + len(_SEALED))
+                        if value.startswith(MARK, begin):
+                            return value[begin : at + length]
+                    at += length
                 case 0:
                     _, at = _varint(value, at)
                 case 1:
                     at += 8
                 case 5:
                     at += 4
-                case 2:
-                    length, at = _varint(value, at)
-                    if tag == _META and value.startswith(_SEALED, at):
-                        _, begin = _varint(value, at + len(_SEALED))
-                        if value.startswith(MARK, begin):
-                            return value[begin : at + length]
-                    at += length
                 case _:
                     return None
     except IndexError:
@@ -494,10 +526,13 @@ def _varint(value: bytes, at: int) -> tuple[int, int]:
         byte = value[at]
         found |= (byte & 127) << shift
         at += 1
-        if byte < 128:
+        if byte < _LONG:
             return found, at
         shift += 7
 
+
+_LONG = 128
+"""The first byte of a number of more than one byte is at least this."""
 
 _META = 1 << 3 | 2
 _SEALED = Meta(sealed=b"x").SerializeToString()[:-2]

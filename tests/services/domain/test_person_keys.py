@@ -16,6 +16,7 @@ from cryptography.exceptions import InvalidTag
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.domain import person_keys
 from services.domain.person_keys import (
     BLOCKS,
     SECRET,
@@ -26,6 +27,7 @@ from services.domain.person_keys import (
     PuncturedError,
     remaining,
 )
+from testkit.persons import counted_keys
 from testkit.repository import ROOT
 
 LEAVES = 1 << 36
@@ -174,6 +176,31 @@ def test_names_and_subjects_are_those_of_the_installation(files: KeyFiles, tmp_p
     assert len({name, *others}) == 4
     assert ring.subject("a", "bc") != ring.subject("ab", "c")
     assert ring.subject("a") == same.subject("a") != foreign.subject("a")
+
+
+def test_names_subjects_and_keys_of_stored_records_never_change(tmp_path: Path) -> None:
+    ring = counted_keys(tmp_path / "counted")
+    for _ in range(2):
+        assert ring.name("token", "1", "\u00e9\u00e9\u00e9") == "~mpv4pqxpey4eextowchmlhwhhu"
+        assert ring.name("alias", "12345", "\ud800alice") == "~2mfmdyfkt4jjhzmuds2nklbhky"
+        device = ring.subject("number", "1", "2", "3")
+        assert device.hex() == "b4ff8d5d4cb9d6fb9e17301edb818a3c"
+        assert ring.subject("fingerprint").hex() == "65f9f492d6eba4d87f01a005b464ea52"
+        assert ring.subject("token", "1", "~a", "0").hex() == "be4fb6328042aa6fa48ccf20711f331b"
+        month = ring.subject("month", "", "2026-11")
+        assert month.hex() == "a900c5166dae099be11f223833393eb9"
+        assert ring.cipher(device).encrypt(NONCE, b"", b"").hex() == "13cab19d5835d6a40b5b2e8eaeba9f03"
+        both = ring.cipher_of_all([device, month])
+        assert both.encrypt(NONCE, b"", b"").hex() == "32a45b8f4d6a96a08de572aabfa9547f"
+        ring.puncture(ring.subject("x"))  # all others stay the same
+
+
+def test_hashes_of_more_apps_than_are_held_are_the_same(files: KeyFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(person_keys, "_BEGUN", 2)
+    ring, other = KeyRing(files), KeyRing(files)
+    names = [ring.name("token", str(app), "a") for app in range(5)]
+    assert [other.name("token", str(app), "a") for app in reversed(range(5))][::-1] == names
+    assert len(set(names)) == 5
 
 
 CHILD = """

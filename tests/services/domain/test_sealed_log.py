@@ -25,7 +25,16 @@ from protos.runtime.v1.log_pb2 import Meta, Origin
 from protos.scheduling.v1.scheduling_pb2 import CreateTask, TaskCommand
 from services.domain.person_keys import KeyFiles, KeyRing
 from services.domain.sealed_log import SealedLog
-from services.domain.sealing import FEW_DEVICES, MARK, SEALED, SEALED_TOPICS, Sealer, is_name, sealed_part
+from services.domain.sealing import (
+    FEW_DEVICES,
+    MARK,
+    SEALED,
+    SEALED_TOPICS,
+    Sealer,
+    is_name,
+    listed_devices,
+    sealed_part,
+)
 from services.domain.signed_log import SignedLog
 from services.domain.signing_keys import derive_signing_key
 from services.domain.stored_values import Sort, sort_of
@@ -44,7 +53,7 @@ from services.domain.topics import (
 from services.log.decoding import key_in_clear
 from services.log.port import NewRecord, Partition, Record
 from services.log.sqlite.log import SqliteLog
-from testkit.persons import key_ring
+from testkit.persons import counted_keys, key_ring
 from tests.services.domain.golden.write import VARIANTS, filled, kinds
 from tests.services.extreme_values import extremes
 
@@ -129,6 +138,31 @@ def test_every_record_is_read_as_it_was_written(sealed: Sealed) -> None:
         (again,) = sealed.log.stored([NewRecord(topic, 3, b"k", record.value)])
         assert again.value == record.value, "a sealed record passes as it is"
     assert count > 500
+
+
+STORED_LEFT = bytes.fromhex(
+    "0a370a100000000000000000000000000000000010808081f5ac331a046564676522160a0276321a10303132333435363738"
+    "39616263646566121f080310011a0131280332121a100a0202001204030000001a04000000003a00"
+)
+STORED_SEALED = bytes.fromhex(
+    "f57365616c65643101b4ff8d5d4cb9d6fb9e17301edb818a3ccf000000fdbfa380ebed6752d39ce29ba3cccf05a24fb96949"
+    "158f3b69cd83cddc100fe7386cb38bf69c9f5b89222e6d9b5a5a192731a4f67eea14ca0082920e9d16b206d30351be9ceab0"
+    "261e3b5fd438a707b0dcd14da397656b0697e615dfd9cddd435e5f943656a96b1f59877cc4906087fec2980b2230c635e2c1"
+    "eedf0036445cc4e53b53fed742f8615e0ba18a4a4932156ba1aed7210e2d79caf3b9f90d1b8e6b388265a470c380ecbec375"
+    "b18f212832b015e531a8029f513f46ffdf951a1dc09c10f9dfef8e25a3ddb1b4cd56e8fdf8d72f5ba2b2e08fc3889ea7"
+)
+
+
+def test_a_record_of_the_first_day_is_read(tmp_path: Path) -> None:
+    """It was written before any change of the code that seals, with keys that count up."""
+    trailer = PushCommand(meta=Meta(sealed=STORED_SEALED)).SerializeToString()
+    log = SealedLog(SqliteLog(tmp_path / "log.sqlite", TOPICS), Sealer(counted_keys(tmp_path / "counted")))
+    read = decode(log.opened(Record(PUSH_COMMANDS.name, 0, 0, b"3", STORED_LEFT + trailer)))
+    assert read.meta.origin.address == "192.0.2.7"
+    assert read.send.message.content == "Your parcel arrives today between 14 and 16."
+    assert read.send.message.extra == '{"order":"4711"}'
+    assert read.send.request_json.startswith('{"audience":{"tokens":["0123456789abcdef')
+    assert listed_devices(read.send) == [(2, 3)]
 
 
 def test_nothing_personal_stays_in_what_is_stored(sealed: Sealed) -> None:
