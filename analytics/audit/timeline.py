@@ -7,7 +7,7 @@ from analytics.audit.details import channels, reasons
 from analytics.audit.details_text import details_text
 from protos.analytics.v1.analytics_pb2 import TimelineEntry
 from protos.analytics.v1.details_pb2 import Detail
-from services.domain.recorded_reasons import FixedReason, parsed_reason
+from services.domain.recorded_reasons import FixedReason, RefusedUntilExpiry, parsed_reason
 from services.domain.statistics_rows import APPLE
 
 _ORDER = {
@@ -67,7 +67,10 @@ def of_outcome(
 
 def _is_answer(kind: str, reason: str) -> bool:
     """Whether a push service was asked for this outcome."""
-    return kind == "sent" or (kind == "failed" and not isinstance(parsed_reason(reason), FixedReason))
+    parsed = parsed_reason(reason)
+    if kind == "expired":
+        return isinstance(parsed, RefusedUntilExpiry)
+    return kind == "sent" or (kind == "failed" and not isinstance(parsed, FixedReason))
 
 
 def with_texts(entries: Iterable[TimelineEntry], zone: ZoneInfo) -> list[TimelineEntry]:

@@ -188,8 +188,9 @@ _ANSWERED = [
     OutcomeKind.OUTCOME_KIND_HANDED_OVER,
     OutcomeKind.OUTCOME_KIND_RETURNED,
     OutcomeKind.OUTCOME_KIND_CLAIMED,
+    OutcomeKind.OUTCOME_KIND_EXPIRED,
 ]
-"""The outcomes that the service of a channel decides, or is asked for."""
+"""The outcomes that the service of a channel decides, or is asked for. EXPIRED is recorded after an answer alone."""
 
 
 def _simulated(

@@ -12,7 +12,12 @@ from protos.registry.v1.devices_pb2 import Device
 from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_UNSENT, Task
 from services.domain.addresses import CHANNELS
 from services.domain.channel_credentials.forms import FORMS
-from services.domain.recorded_reasons import AcceptanceUnknown, ChannelAcceptanceUnknown, parsed_reason
+from services.domain.recorded_reasons import (
+    AcceptanceUnknown,
+    ChannelAcceptanceUnknown,
+    RefusedUntilExpiry,
+    parsed_reason,
+)
 
 GOT = ("clicked", "shown", "received")
 ENDED = ("dropped", "failed", "cancelled", "expired")
@@ -221,6 +226,8 @@ def _ended(entry: TimelineEntry, words: Words) -> str:
             sentence = _("Failed at %(time)s: %(reason)s.")
         case "cancelled" | "push cancelled":
             sentence = _("Cancelled at %(time)s, before the device had received the push.")
+        case _ if entry.reason:
+            sentence = _("Expired at %(time)s: %(reason)s.")
         case _:
             sentence = words.gettext("Expired at %(time)s, before the device had received the push.")
     return sentence % {"time": words.moment(entry.first_ms), "reason": words.reason(entry.reason)}
@@ -233,7 +240,7 @@ def _by_simulator(entry: TimelineEntry, words: Words) -> list[str]:
         return []
     if entry.event == "claimed" or isinstance(reason, AcceptanceUnknown | ChannelAcceptanceUnknown):
         sentence = words.gettext("The simulator of %(service)s was asked.")
-    elif reason is None:
+    elif reason is None or isinstance(reason, RefusedUntilExpiry):
         sentence = words.gettext("The simulator of %(service)s answered.")
     else:
         return []

@@ -16,6 +16,7 @@ from services.domain.recorded_reasons import (
     KeyRevoked,
     OutcomesForgotten,
     RecordedReason,
+    RefusedUntilExpiry,
     TooMuchHeldUp,
     parsed_reason,
 )
@@ -66,6 +67,8 @@ class ReasonWords:
                 return text % {"draft": draft_id}
             case AcceptanceUnknown(cause):
                 return _("it is unknown whether Apple accepted it: %(error)s") % {"error": self(cause)}
+            case RefusedUntilExpiry(cause):
+                return _("Apple had it sent again later until it expired: %(error)s") % {"error": self(cause)}
             case ChannelAcceptanceUnknown(""):
                 return _("the push service did not answer, so it is unknown whether the device shows it")
             case ChannelAcceptanceUnknown(cause):

@@ -135,6 +135,16 @@ class AcceptanceUnknown:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedUntilExpiry:
+    """Apple was asked again after this answer, as it demands, until the time to live of the push was over."""
+
+    cause: str
+
+    def __str__(self) -> str:
+        return f"refused until it expired: {self.cause}"
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelAcceptanceUnknown:
     """A channel may have shown the message: a request had no answer, and its repetition was refused or came too late.
 
@@ -176,6 +186,7 @@ RecordedReason: TypeAlias = (
     | TooMuchHeldUp
     | ApprovalNeeded
     | AcceptanceUnknown
+    | RefusedUntilExpiry
     | ChannelAcceptanceUnknown
     | KeyRevoked
     | OutcomesForgotten
@@ -192,6 +203,7 @@ _APPROVAL_NEEDED = re.compile(
     r"by now it needs the approval of a second person, for which it waits as draft ([0-9a-f]+)"
 )
 _ACCEPTANCE_UNKNOWN = re.compile(r"unknown: (.*)", re.DOTALL)
+_REFUSED_UNTIL_EXPIRY = re.compile(r"refused until it expired: (.*)", re.DOTALL)
 _CHANNEL_ACCEPTANCE_UNKNOWN = re.compile(r"unknown whether the channel shows it(?:: (.*))?", re.DOTALL)
 _KEY_REVOKED = re.compile(r"revoked(?: by (.*))?", re.DOTALL)
 _OUTCOMES_FORGOTTEN = re.compile(r"outcomes are kept for (\d+) days")
@@ -213,6 +225,8 @@ def parsed_reason(recorded: str) -> RecordedReason | None:
         return ApprovalNeeded(found[1])
     if found := _ACCEPTANCE_UNKNOWN.fullmatch(recorded):
         return AcceptanceUnknown(found[1])
+    if found := _REFUSED_UNTIL_EXPIRY.fullmatch(recorded):
+        return RefusedUntilExpiry(found[1])
     if found := _CHANNEL_ACCEPTANCE_UNKNOWN.fullmatch(recorded):
         return ChannelAcceptanceUnknown(found[1] or "")
     if found := _KEY_REVOKED.fullmatch(recorded):

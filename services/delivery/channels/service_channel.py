@@ -40,7 +40,7 @@ from services.delivery.state.pushes import StartedPush
 from services.domain.addresses import WITHOUT_ADDRESSES
 from services.domain.apps import AppDirectory
 from services.domain.command_writer import CommandWriter
-from services.domain.recorded_reasons import AcceptanceUnknown, FixedReason
+from services.domain.recorded_reasons import AcceptanceUnknown, FixedReason, RefusedUntilExpiry
 from services.process import background
 from services.process.clock import Clock
 from services.process.crashpoint import Point, reached
@@ -51,6 +51,7 @@ from services.replica.peers import Peers
 _SLICE = 500
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
 _FAILED = OutcomeKind.OUTCOME_KIND_FAILED
+_EXPIRED = OutcomeKind.OUTCOME_KIND_EXPIRED
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,13 +448,15 @@ class AppSender(Generic[Credentials, Request, Answer]):
             self._expire(message)
 
     def _expire(self, message: MessageRequest[Credentials, Request, Answer]) -> None:
-        """Give up, because the push expires before a retry. Only an unknown outcome is recorded."""
+        """Give up, because the push expires before a retry. What the service never answered gets no outcome here."""
         if isinstance(message, ClaimedDeviceMessage):
             reason = message.history.unknown or message.history.refused
             message.claims.answered(message.claimed, ClaimAnswer.GIVEN_UP, reason)
             self._schedule.release(message.progress)
         elif message.history.unknown:
             self._record(message, _FAILED, str(AcceptanceUnknown(message.history.unknown)))
+        elif message.history.refused and (message.expires_ms <= self._now_ms or message.is_pending(self._now_ms)):
+            self._record(message, _EXPIRED, str(RefusedUntilExpiry(message.history.refused)))
         else:
             self._schedule.release(message.progress)
 

@@ -47,6 +47,11 @@ from services.domain.recorded_reasons import FixedReason
             "it is unknown whether Apple accepted it: did not answer",
             "不确定 Apple 是否已接受：没有应答",
         ),
+        (
+            "refused until it expired: ServiceUnavailable",
+            "Apple had it sent again later until it expired: ServiceUnavailable",
+            "Apple 每次都要求稍后重发，直到推送过期：ServiceUnavailable",
+        ),
         ("removed", "the device was removed meanwhile", "设备已在此期间被移除"),
         ("revoked", "its key was revoked", "其密钥已被吊销"),
         ("revoked by cli", "its key was revoked by cli", "其密钥已被 cli 吊销"),

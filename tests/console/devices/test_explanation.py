@@ -101,6 +101,11 @@ def not_in(reason: ExclusionReason.ValueType, *clauses: Clause) -> PushOnDevice:
             "bad",
         ),
         (in_audience(entry("finished", 9)), "Expired at 9, before the device had received the push.", "bad"),
+        (
+            in_audience(entry("expired", 8, "refused until it expired: ServiceUnavailable"), entry("finished", 9)),
+            "Expired at 8: Apple had it sent again later until it expired: ServiceUnavailable.",
+            "bad",
+        ),
         (in_audience(entry("expired", 9), entry("received", 10)), "Received at 10; the device", "good"),
     ],
 )

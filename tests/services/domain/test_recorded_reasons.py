@@ -16,6 +16,7 @@ from services.domain.recorded_reasons import (
     KeyRevoked,
     OutcomesForgotten,
     RecordedReason,
+    RefusedUntilExpiry,
     TooMuchHeldUp,
     parsed_reason,
 )
@@ -29,6 +30,7 @@ RECORDED: list[tuple[RecordedReason, str]] = [
     (AudienceTooLarge(9), "its audience in a partition makes a record of 9 bytes, too large for the log"),
     (TooMuchHeldUp(9), "9 bytes of the app's pushes wait for targeting already"),
     (AcceptanceUnknown("no answer\nfor 10 s"), "unknown: no answer\nfor 10 s"),
+    (RefusedUntilExpiry("ServiceUnavailable"), "refused until it expired: ServiceUnavailable"),
     (ChannelAcceptanceUnknown(""), "unknown whether the channel shows it"),
     (ChannelAcceptanceUnknown("quota\nused up"), "unknown whether the channel shows it: quota\nused up"),
     (KeyRevoked(""), "revoked"),

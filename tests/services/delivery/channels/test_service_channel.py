@@ -57,6 +57,7 @@ NO_ADDRESS = 100
 """The first device without an address on the channel."""
 
 SENT, FAILED = OutcomeKind.OUTCOME_KIND_SENT, OutcomeKind.OUTCOME_KIND_FAILED
+EXPIRED = OutcomeKind.OUTCOME_KIND_EXPIRED
 WINDOW = 3
 
 
@@ -287,10 +288,11 @@ async def test_a_retry_waits_for_its_back_off_and_for_what_the_service_asks(harn
 async def test_a_push_that_expires_before_its_retry_fails_only_if_it_may_have_been_accepted(harness: Harness) -> None:
     await harness.start(2, period_s=3)
     await harness.answer("busy", "reset")
-    assert not harness.outcomes
+    refused = (0, EXPIRED, "refused until it expired: busy", None)
+    assert harness.outcomes == [refused]
     await harness.move(1)
     await harness.answer("busy")
-    assert harness.outcomes == [(1, FAILED, "unknown: reset", None)]
+    assert harness.outcomes == [refused, (1, FAILED, "unknown: reset", None)]
     assert harness.channel.is_idle
 
 

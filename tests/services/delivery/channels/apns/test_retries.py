@@ -8,7 +8,7 @@ from protos.delivery.v1.delivery_pb2 import CheckAliasesRequest, CheckedDevice
 from protos.delivery.v1.delivery_pb2_grpc import AliasesServiceStub
 from services.push_simulator.connection import Fault
 from testkit.delivery.ios import VALID_TOKENS, IosHarness
-from testkit.delivery.records import DROPPED, FAILED, SENT, OutcomeRow, aliased_audience
+from testkit.delivery.records import DROPPED, EXPIRED, FAILED, SENT, OutcomeRow, aliased_audience
 from testkit.delivery.scripted_tokens import prefix_of
 from testkit.waiting import run_ready_tasks
 
@@ -84,13 +84,13 @@ async def test_retries_end_when_the_push_expires_or_is_cancelled(ios: IosHarness
         await ios.advance_until(lambda: simulator.request_count >= 4)
         await ios.delivery.cancel(cancelled, ios.appkey)
         await ios.delivery.advance(10, steps=10)
-        await ios.delivery.wait_facts("finished", 1)
         await ios.advance_until(lambda: not ios.in_progress)
         requests = simulator.request_count
         simulator.refusals.clear()
         await ios.delivery.advance(1000, steps=100)
         assert (simulator.request_count, simulator.tokens) == (requests, [])
-        assert await ios.delivery.facts(expiring) == [("started", one.partition), ("finished", one.partition)]
+        await ios.delivery.expect_outcomes(OutcomeRow(expiring, one, EXPIRED, "refused until it expired: Shutdown"))
+    assert (await ios.delivery.verify()).equal
 
 
 async def test_too_many_requests_to_one_device_delay_only_that_device(ios: IosHarness) -> None:
