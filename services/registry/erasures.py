@@ -159,9 +159,11 @@ class ErasureWorker:
         aliases: AppliedPositions,
         *,
         holds_keys: bool,
+        are_resealed: Callable[[], bool],
     ) -> None:
         """`purge` takes what stubs have replaced out of the files. `aliases`: what the alias index has applied.
         `holds_keys`: the process destroys the stored keys, and not another shard's.
+        `are_resealed`: no record of a device is in the log under a key with its token.
         """
         self._follower = follower
         self._devices = devices
@@ -171,6 +173,7 @@ class ErasureWorker:
         self._purge = purge
         self._aliases = aliases
         self._holds_keys = holds_keys
+        self._are_resealed = are_resealed
         self._stamp = RecordStamp("registry")
         self._facts: list[tuple[int, ErasureFact]] = []
         self._done: deque[tuple[int, Mapping[Partition, int]]] = deque()
@@ -252,6 +255,7 @@ class ErasureWorker:
         """Return the facts that revoke the numbers of the erased devices, and the stubs that are missing."""
         numbers: defaultdict[tuple[str, int], dict[int, int]] = defaultdict(dict)
         stubs: list[Fact] = []
+        has_former_keys = not self._are_resealed()
         for fact in facts:
             for each in fact.erased.devices:
                 if each.partition not in self._owned:
@@ -262,7 +266,7 @@ class ErasureWorker:
                 revoked = numbers[fact.erased.appkey, each.partition]
                 revoked |= dict.fromkeys((each.number, *each.former_numbers), fact.meta.time_ms)
                 stubs.append(device_fact(erased(found, each.token_name, fact.meta.time_ms)))
-                if not is_name(found.token):  # a record of before records were sealed may be under its key
+                if has_former_keys and not is_name(found.token):  # the removing record names the token in its key
                     stubs.append(Fact(DEVICES, each.partition, device_key(found.appkey, found.token), None))
         self._wrote = bool(stubs)
         return self._with_meta([*self._revocations(numbers), *stubs])

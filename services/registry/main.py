@@ -68,6 +68,7 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
         projection.purge,
         projection.alias_follower.applied,
         holds_keys=settings.shard == 0,
+        are_resealed=resealing.has_ended,
     )
     export_applied_erasures(ROLE_NAME, "state", projection.device_follower.applied)
     ERASURES_APPLIED.labels(ROLE_NAME, "stubs").set_function(erasures.applied_until)

@@ -58,6 +58,10 @@ class ResealingWorker:
         self._progress = _Progress()
         self._next = _Progress()
 
+    def has_ended(self) -> bool:
+        """Return whether all devices are written. UnavailableError: the file of the progress cannot be read."""
+        return self._progress.is_done or _load(self._file).is_done
+
     def begin(self) -> None:
         """Report that records are sealed from now on."""
         self._sealing.set()

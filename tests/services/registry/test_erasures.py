@@ -1,7 +1,7 @@
 """Erasure of persons: stubs take the place of devices, in the live state as in one built again from the log."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from services.errors import ConflictError, NotFoundError
 from services.log.port import Log, NewRecord, Record
 from services.log.sqlite.log import SqliteLog
 from services.registry.erasures import person_erased
+from services.registry.resealing import PROGRESS_FILE
 from testkit.persons import applied_erasures, key_ring
 from testkit.waiting import until, until_holds
 from tests.services.registry.command import Carillon
@@ -159,6 +160,28 @@ async def test_the_live_state_equals_one_rebuilt_and_has_no_value_of_the_person(
     ]
     assert len(stored) > 12
     assert not [record for record in stored if CANARY.encode() in record.value]
+
+
+async def test_no_record_key_names_the_person_once_devices_are_under_names(
+    registry: RunningRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that removes the one under the former key would bring the token into the log, on Kafka for days."""
+    appended: list[NewRecord] = []
+    append = SqliteLog.append
+
+    async def noted(log: SqliteLog, new_records: Sequence[NewRecord]) -> list[int]:
+        appended.extend(new_records)
+        return await append(log, new_records)
+
+    app = await with_person(registry)
+    monkeypatch.setattr(SqliteLog, "append", noted)
+    await erase(registry, app, token=TOKEN)
+    assert [each for each in appended if TOKEN.encode() in each.key], "it removes a record of before sealing"
+    (registry.settings.state_dir("registry") / PROGRESS_FILE).write_text("[null, true]")
+    appended.clear()
+    await erase(registry, app, token=f"{TOKEN}-2")
+    assert appended
+    assert not [each for each in appended if CANARY.encode() in each.key + each.value]
 
 
 async def test_the_same_token_begins_anew_and_can_be_erased_again(registry: RunningRegistry) -> None:
