@@ -22,7 +22,7 @@ from testkit.delivery.fcm import ACCOUNT, account_file
 from testkit.delivery.records import FAILED, NumberedDevice, OutcomeRow
 from testkit.delivery.role import DeliveryHarness
 from testkit.services import running_services
-from tests.services.delivery.channels.webpush.test_service import WebPushHarness
+from tests.services.delivery.channels.webpush.test_service import WebPushHarness, assert_only_the_registry_keeps
 
 CLAIMED, RETURNED = OutcomeKind.OUTCOME_KIND_CLAIMED, OutcomeKind.OUTCOME_KIND_RETURNED
 HANDED_OVER = OutcomeKind.OUTCOME_KIND_HANDED_OVER
@@ -99,6 +99,7 @@ async def test_a_message_is_handed_over_once_the_phone_was_absent_for_the_grace(
     assert not [word for word in words if word.decode() in said]
     assert "ya29." not in said
     assert files_containing(fcm.delivery.directory, words) == []
+    assert_only_the_registry_keeps([phone.address.encode()], fcm.delivery.directory, said.encode())
 
 
 async def test_what_the_simulator_takes_stays_in_the_process_and_is_told(delivery: DeliveryHarness) -> None:

@@ -19,7 +19,7 @@ from testkit.apns.keys import files_containing
 from testkit.delivery.records import NumberedDevice, OutcomeRow
 from testkit.delivery.role import DeliveryHarness
 from testkit.services import running_services
-from tests.services.delivery.channels.webpush.test_service import WebPushHarness
+from tests.services.delivery.channels.webpush.test_service import WebPushHarness, assert_only_the_registry_keeps
 
 CLAIMED, RETURNED = OutcomeKind.OUTCOME_KIND_CLAIMED, OutcomeKind.OUTCOME_KIND_RETURNED
 HANDED_OVER = OutcomeKind.OUTCOME_KIND_HANDED_OVER
@@ -96,8 +96,10 @@ async def test_messages_are_handed_over_and_refused_ones_go_back(
         assert (answer.accepted, answer.simulated) == (True, False)
         assert (await harmony.simulators())[0] == []
     line = account.private_key.split("\n")[1]
-    assert line not in "".join(capfd.readouterr())
+    said = "".join(capfd.readouterr())
+    assert line not in said
     assert files_containing(harmony.delivery.directory, [line.encode()]) == []
+    assert_only_the_registry_keeps([PHONE.encode(), b"countryNotSupport:x"], harmony.delivery.directory, said.encode())
 
 
 async def test_what_the_simulator_takes_stays_in_the_process_and_is_told(

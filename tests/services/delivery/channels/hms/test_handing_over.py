@@ -23,7 +23,7 @@ from testkit.delivery.hms import CLIENT
 from testkit.delivery.records import FAILED, NumberedDevice, OutcomeRow
 from testkit.delivery.role import DeliveryHarness
 from testkit.services import running_services
-from tests.services.delivery.channels.webpush.test_service import WebPushHarness
+from tests.services.delivery.channels.webpush.test_service import WebPushHarness, assert_only_the_registry_keeps
 
 CLAIMED, RETURNED = OutcomeKind.OUTCOME_KIND_CLAIMED, OutcomeKind.OUTCOME_KIND_RETURNED
 HANDED_OVER = OutcomeKind.OUTCOME_KIND_HANDED_OVER
@@ -98,8 +98,10 @@ async def test_a_message_is_handed_over_once_the_phones_were_absent_for_the_grac
         answer = await checks.CheckChannel(CheckChannelRequest(appkey=hms.app.appkey, channel=CHANNEL_HMS))
         assert (answer.accepted, answer.simulated) == (True, False)
         assert (await hms.simulators())[0] == []
-    assert CLIENT.client_secret not in "".join(capfd.readouterr())
+    said = "".join(capfd.readouterr())
+    assert CLIENT.client_secret not in said
     assert files_containing(hms.delivery.directory, [CLIENT.client_secret.encode()]) == []
+    assert_only_the_registry_keeps([PHONE.encode()], hms.delivery.directory, said.encode())
 
 
 async def test_what_the_simulator_takes_stays_in_the_process_and_is_told(delivery: DeliveryHarness) -> None:
