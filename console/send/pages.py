@@ -12,12 +12,13 @@ from console.send.composed_pushes import ComposedPush, SentPush
 from console.send.draft_pages import body_of_draft
 from console.send.forms import body_of
 from console.send.page import SendingPage, is_again, problem_to_mend, replaced_draft, words_of_old_key
+from console.send.preview import previews_of_form
 from console.shell.error_words import FormProblem
 from console.shell.page import Page, go_to, unknown_app, visit_of
 from console.shell.visit import Visit
 from console.tasks.actions import may_cancel
 from protos.accounts.v1.drafts_pb2 import DraftStatus
-from protos.registry.v1.apps_pb2 import App
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
 from services.domain.permissions import Action
 from services.errors import CarillonError, NotFoundError
 
@@ -160,6 +161,21 @@ class ComposePage(SendingPage):
         text = next((push.request_json for push in task.pushes if push.request_json), "")
         due = datetime.fromtimestamp(task.due_ms / 1000, visit.zone).strftime("%Y-%m-%dT%H:%M")
         return (self.form_of(visit, app, text) or dict(NEW)) | {"when": "at", "send_at": due, "task": task_key}
+
+
+class TypedPage(Page):
+    """POST shows what a form has so far, as phones show it, with the length of each text. It checks nothing."""
+
+    async def on_post(self, request: Request, response: Response, appkey: str) -> None:
+        visit, app = visit_of(request), self.app(appkey)
+        shown = previews_of_form(visit.form, is_android=app.platform == PLATFORM_ANDROID)
+        names = {
+            "title": visit.gettext("Title"),
+            "content": visit.gettext("Text"),
+            "content_ios": visit.gettext("Another text on iOS"),
+        }
+        texts = [(name, visit.form.get(field, "")) for field, name in names.items()]
+        self.show(request, response, "send/typed.html", app=app, previews=shown, texts=texts)
 
 
 # Sends a push that was reviewed, or stores it as a draft where it needs approval: once, however often one clicks.

@@ -1,6 +1,6 @@
 """The preview of a push before it is sent or approved: message, audience, time, every field, reason for approval."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -42,9 +42,26 @@ def previews(composed: ComposedPush, gettext: Words) -> list[Preview]:
     return [_preview(platform == PLATFORM_ANDROID, message, gettext) for platform, message in messages.items()]
 
 
+def previews_of_form(form: Mapping[str, str], *, is_android: bool) -> list[Preview]:
+    """Return what a form has so far, whether or not it can be sent: a preview for its platform, then the other's."""
+    is_shown, content, both = form.get("is_notif") != "0", form.get("content", ""), bool(form.get("other"))
+    shown = []
+    if is_android or both:
+        badge = _badge_words(form.get("badge", ""))
+        shown.append(Preview(True, is_shown, form.get("title", "") if is_shown else "", content, "", badge))
+    if not is_android or both:
+        text = (form.get("content_ios", "") if both else "") or content
+        shown.append(Preview(False, is_shown, "", text, "", _badge_words(form.get("ios_badge", ""))))
+    return shown if is_android else shown[::-1]
+
+
+def _badge_words(badge: str) -> str:
+    return "+1" if badge == "-1" else badge
+
+
 def _preview(is_android: bool, message: Message, gettext: Words) -> Preview:
     style = message.android if is_android else message.ios
-    badge = "" if not style.HasField("badge") else "+1" if style.badge == -1 else str(style.badge)
+    badge = _badge_words(str(style.badge)) if style.HasField("badge") else ""
     effect = _effect(message, gettext) if is_android and message.is_notif else ""
     return Preview(is_android, message.is_notif, style.title if is_android else "", message.content, effect, badge)
 

@@ -52,6 +52,7 @@ ALLOWED = {
     ("GET", "/send"): LOGGED_IN,
     ("GET", "/apps/{appkey}/send"): SENDERS,
     ("POST", "/apps/{appkey}/send"): SENDERS,
+    ("POST", "/apps/{appkey}/send/typed"): SENDERS,
     ("POST", "/apps/{appkey}/send/now"): SENDERS,
     ("POST", "/apps/{appkey}/send/test"): SENDERS,
     ("GET", "/apps/{appkey}/test-devices"): SENDERS,

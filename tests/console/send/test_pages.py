@@ -88,6 +88,29 @@ async def test_a_push_is_composed_looked_at_and_sent_once(console: ConsoleInstal
     assert fragment.headers["hx-redirect"] == shown.headers["location"]
 
 
+async def test_a_form_shows_what_is_typed_as_phones_show_it(console: ConsoleInstallation) -> None:
+    appkey, sender = await sender_of(console)
+    form = await sender.get(f"/apps/{appkey}/send")
+    assert f'hx-post="/apps/{appkey}/send/typed"' in form.text
+    typed = {
+        "title": "Storm <1>",
+        "content": "Stay inside 🌧",
+        "badge": "-1",
+        "audience": "token",
+        "token": "unfinished",
+    }
+    shown = await sender.post(f"/apps/{appkey}/send/typed", **typed)
+    words = text_of(shown)
+    assert shown.status_code == 200
+    for expected in ("News · +1", "Storm <1>", "Title: 9 characters, 9 bytes", "Text: 13 characters, 16 bytes"):
+        assert expected in words, words
+    assert "iOS" not in words
+    assert "<html" not in shown.text
+    silent = text_of(await sender.post(f"/apps/{appkey}/send/typed", is_notif="0", content="{}"))
+    assert "Nothing is shown: the app alone gets the message." in silent
+    assert await sent(console) == []
+
+
 async def test_a_broadcast_asks_for_the_number_of_devices(console: ConsoleInstallation) -> None:
     appkey, sender = await sender_of(console)
     page, hidden = await reviewed(sender, appkey, audience="everyone", content="To all")

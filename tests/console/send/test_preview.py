@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console.send.composed_pushes import Link, link_of
-from console.send.preview import contents_of_sends
+from console.send.preview import contents_of_sends, previews_of_form
 from console.shell.languages import english
 from console.shell.renderer import visible
 from protos.accounts.v1.accounts_pb2 import ApprovalRules
@@ -191,3 +191,19 @@ async def test_a_draft_whose_links_would_be_refused_now_is_shown_all_the_same(
     approver = await console.logged_in("approver")
     words = text_of(await approver.get(draft.headers["location"]))
     assert "javascript:alert(1) This is no link to a web page." in words
+
+
+def test_a_form_has_a_preview_for_each_platform_that_it_goes_to() -> None:
+    form = {"title": "Storm", "content": "Stay inside", "badge": "2", "ios_badge": "-1"}
+    (android,) = previews_of_form(form, is_android=True)
+    assert (android.title, android.content, android.badge) == ("Storm", "Stay inside", "2")
+    (ios,) = previews_of_form({**form, "content_ios": "no such field"}, is_android=False)
+    assert (ios.title, ios.content, ios.badge) == ("", "Stay inside", "+1")
+    both = {**form, "other": "1", "content_ios": "Stay in"}
+    assert [(p.is_android, p.content) for p in previews_of_form(both, is_android=False)] == [
+        (False, "Stay in"),
+        (True, "Stay inside"),
+    ]
+    assert [p.content for p in previews_of_form({**both, "content_ios": ""}, is_android=True)] == ["Stay inside"] * 2
+    (silent,) = previews_of_form({**form, "is_notif": "0"}, is_android=True)
+    assert (silent.is_shown, silent.title) == (False, "")

@@ -16,6 +16,8 @@ async def send_a_push(page: Page, appkey: str) -> int:
     await page.get_by_label("URL to open").fill("https://example.org/storm")
     await page.get_by_role("textbox", name="Title optional", exact=True).fill("Flood")
     await page.get_by_role("textbox", name="Text", exact=True).fill("Go upstairs")
+    await expect(page.get_by_role("figure", name="Android, light").get_by_text("Go upstairs")).to_be_visible()
+    await expect(page.get_by_text("Text: 11 characters, 11 bytes")).to_be_visible()
     await page.get_by_role("textbox", name="String tags optional", exact=True).fill("news")
     await page.get_by_role("button", name="Review before sending").press("Enter")
     await expect(page.get_by_text("1 device would get it now")).to_be_visible()
