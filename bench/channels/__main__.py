@@ -30,7 +30,7 @@ def main() -> None:
     )
     parser.add_argument("--messages", type=int, default=5_000, help="messages of each turn or client (5000)")
     parser.add_argument("--devices", type=int, default=10_000, help="devices of the broadcast (10000)")
-    parser.add_argument("--seconds", type=float, default=20, help="time for which frames are measured at least (20)")
+    parser.add_argument("--seconds", type=float, default=20, help="time for which frames are measured alone (20)")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure; all")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args()

@@ -1,8 +1,10 @@
 """A server in the place of push services: HAProxy, which reads each request and gives the same answer to all."""
 
 import contextlib
+import csv
 import os
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +30,10 @@ frontend services
   http-request return status 200 content-type application/json string '{accepted}' if {{ path_beg /v1/projects/ }}
   http-request return status 200 content-type application/json string '{sent}' if {{ path_beg /v2/ }}
   http-request return status 201 hdr ttl 60
+frontend statistics
+  bind 127.0.0.1:{statistics}
+  stats enable
+  stats uri /
 """
 _TOKEN = '{"access_token":"ya29.bench","expires_in":3599,"token_type":"Bearer"}'
 _SENT = '{"code":"80000000","msg":"Success","requestId":"1"}'
@@ -40,6 +46,13 @@ class Server(NamedTuple):
     tls_port: int
     plain_port: int
     certificate: Path
+    statistics_port: int
+
+    def taken(self) -> int:
+        """Return how many requests the server has taken."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.statistics_port}/;csv", timeout=10) as answer:
+            rows = csv.DictReader(answer.read().decode().removeprefix("# ").splitlines())
+        return next(int(row["req_tot"]) for row in rows if (row["pxname"], row["svname"]) == ("services", "FRONTEND"))
 
 
 @contextlib.contextmanager
@@ -48,16 +61,19 @@ def server(directory: Path) -> Iterator[Server]:
     made = SelfSigned.make("127.0.0.1")
     (directory / "server.pem").write_text(made.certificate_pem + made.key_pem)
     (directory / "certificate.pem").write_text(made.certificate_pem)
-    tls, plain = free_ports(2)
+    tls, plain, statistics = free_ports(3)
     configuration = directory / "haproxy.cfg"
     configuration.write_text(
-        _CONFIGURATION.format(tls=tls, plain=plain, directory=directory, token=_TOKEN, accepted=_ACCEPTED, sent=_SENT)
+        _CONFIGURATION.format(
+            **{"tls": tls, "plain": plain, "statistics": statistics, "directory": directory},
+            **{"token": _TOKEN, "accepted": _ACCEPTED, "sent": _SENT},
+        )
     )
     process = subprocess.Popen(["haproxy", "-db", "-f", str(configuration)])
     os.sched_setaffinity(process.pid, {sorted(os.sched_getaffinity(0))[-1]})
     try:
         connected(plain).close()
-        yield Server(tls, plain, directory / "certificate.pem")
+        yield Server(tls, plain, directory / "certificate.pem", statistics)
     finally:
         process.terminate()
         process.wait()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -41,7 +42,7 @@ from services.delivery.channels import (
 )
 from services.delivery.channels.addresses import cleared_address
 from services.delivery.channels.health import MAX_ALARMS, Alarms, Stopped
-from services.delivery.channels.service_channel import ServiceChannel
+from services.delivery.channels.service_channel import _AT_ONCE, ServiceChannel
 from services.delivery.state.audience_parts import BitmapAudience
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush
@@ -375,6 +376,34 @@ async def test_claimed_messages_are_sent_to_addresses_and_their_answers_told(web
     assert web.removed == ["https://2"]
     assert web.outcomes == []
     assert web.channel.is_idle
+
+
+async def test_other_tasks_run_while_many_claimed_messages_are_made(web: Harness) -> None:
+    web.toy.limits = AppLimits(window=2 * _AT_ONCE)
+    handing_over = asyncio.create_task(web.hand_over(*range(2 * _AT_ONCE)))
+    in_turns = [0]
+    while len(web.toy.pending) < 2 * _AT_ONCE:
+        await asyncio.sleep(0)
+        in_turns.append(len(web.toy.pending))
+    assert all(later - earlier <= _AT_ONCE for earlier, later in pairwise(in_turns))
+    await handing_over
+    assert not web.channel.is_idle
+    await web.answer(*[""] * (2 * _AT_ONCE))
+    assert len(web.claims) == 2 * _AT_ONCE
+    assert web.channel.is_idle
+
+
+async def test_messages_made_after_others_were_answered_keep_their_push_running(web: Harness) -> None:
+    web.toy.limits = AppLimits(window=2 * _AT_ONCE)
+    handing_over = asyncio.create_task(web.hand_over(*range(2 * _AT_ONCE)))
+    while not (made := len(web.toy.pending)):
+        await asyncio.sleep(0)
+    for pending in web.toy.pending[:made]:
+        pending.answered(ToyAnswer(""))
+    assert made < 2 * _AT_ONCE
+    await handing_over
+    assert len(web.toy.pending) == 2 * _AT_ONCE
+    assert not web.channel.is_idle
 
 
 async def test_an_unanswered_request_is_told_at_once_and_repeated_until_the_push_is_over(web: Harness) -> None:

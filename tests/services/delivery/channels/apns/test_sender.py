@@ -1,11 +1,15 @@
 """The sender and the simulator over TLS and HTTP/2: requests and results."""
 
+import asyncio
+from itertools import pairwise
+
 import pytest
 
 from services.apns_simulator.script import BY_PREFIX, ScriptedAnswer
 from services.apns_simulator.server import ApnsSimulator
 from services.delivery.channels.apns.request import ApnsResult
 from services.delivery.channels.apns.sender import ApnsSender
+from services.delivery.channels.http2.sender import _AT_ONCE
 from services.domain.apns_payload import MAX_PAYLOAD_BYTES
 from services.process.clock import ManualClock
 from services.push_simulator.connection import Fault
@@ -97,6 +101,28 @@ async def test_many_pushes_share_a_connection_beyond_its_flow_control_windows(
     pushes = [make_push(payload=full, msgid=n) for n in range(600)] + [make_push("nothex")] * 2000
     assert await send_for_statuses(sender, *pushes) == [200] * 600 + [400] * 2000
     assert len(simulator.connections) == 1
+
+
+async def test_other_tasks_run_while_many_requests_are_made(sender: ApnsSender) -> None:
+    assert await send_for_statuses(sender, make_push()) == [200]
+    made: list[SubmittedPush] = []
+
+    class Noted(SubmittedPush):
+        def is_wanted(self) -> bool:
+            made.append(self)
+            return True
+
+    pushes = [Noted(push) for push in make_pushes([TOKEN] * 4 * _AT_ONCE)]
+    for push in pushes:
+        sender.submit(push)
+    in_turns = []
+    while len(made) < len(pushes):
+        await asyncio.sleep(0)
+        in_turns.append(len(made))
+    assert in_turns[0] == _AT_ONCE
+    assert all(later - earlier <= _AT_ONCE for earlier, later in pairwise(in_turns))
+    assert await asyncio.gather(*(push.result for push in pushes)) == [ApnsResult(200)] * len(pushes)
+    assert made == pushes
 
 
 async def test_an_unwanted_push_is_skipped(simulator: ApnsSimulator, sender: ApnsSender) -> None:
