@@ -157,7 +157,7 @@ def test_faults_that_heal_takes_back_do_not_count() -> None:
         Fault(1.0, "kill_at_point", "delivery-0", other="service-sending"),
         Fault(2.0, "kill", "delivery-0"),
         Fault(2.1, "kill", "delivery-0"),  # no process runs
-        Fault(3.5, "kill", "registry-0"),  # the load is over
+        Fault(6, "kill", "registry-0"),  # the load is over
     ]
     outcome = run_world(Backends(plan=BRIEF), 1, faults)
     assert not outcome.findings
