@@ -17,6 +17,7 @@ from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from protos.push.v1.push_pb2 import Audience, Devices, Kind
 from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH
+from services.domain.topics import REFUSALS
 from services.log.port import NewRecord, Partition
 from services.log.sqlite.log import SqliteLog
 from services.process.clock import ManualClock
@@ -122,14 +123,15 @@ def have_migrations(known: list[Migration], monkeypatch: pytest.MonkeyPatch) -> 
 async def fill_by_version(
     store: ClickHouse, tables: Sequence[tuple[str, pa.Table]], ends: Mapping[Partition, int], state: Path
 ) -> None:
-    """Insert the columns that the store has, and note everything up to the ends as ingested."""
+    """Insert the columns that the store has, and note the topics that its version read as ingested up to the ends."""
+    columns: dict[str, list[str]] = dict(await store.rows(_COLUMNS))  # type: ignore[arg-type]
+    unread = () if "refused_requests" in columns else (REFUSALS.name,)
     offsets = Offsets(state)
     identity = offsets.restart()
-    batch = {partition: Range(0, end) for partition, end in ends.items() if end}
+    batch = {partition: Range(0, end) for partition, end in ends.items() if end and partition.topic not in unread}
     offsets.begin(batch)
     offsets.end(batch, {}, {})
     offsets.close()
-    columns: dict[str, list[str]] = dict(await store.rows(_COLUMNS))  # type: ignore[arg-type]
     for number, (name, rows) in enumerate(tables):
         if had := [column for column in rows.column_names if column in columns.get(name, [])]:
             await store.insert(name, rows.select(had), f"{number}")
