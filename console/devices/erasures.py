@@ -15,6 +15,7 @@ from services.process.logs import logger
 from services.replica.partition_reader import PartitionReader
 
 NOT_FORGOTTEN = (
+    "copies of a token in unused parts of the registry's files, until `carillon replay registry` makes them anew",
     "rows of analytics in ClickHouse, until its next batch (CARILLON_ERASURE_BATCH_S)",
     "records from before `carillon keys seal`, in the log, its archive and its backups",
     "contents of pushes to more than 16 devices, bodies of drafts, and answers to requests with an idempotency key",
