@@ -50,7 +50,7 @@ class AccountPage(Page):
             await change(visit.form)
         except CarillonError as error:
             problem = await problems_of(error, visit, _ACCEPTED, partial(change, only_check=True))
-            await self._show(request, response, problem, visit.form)
+            await self._show(request, response, problem, {name: visit.form.get(name, "") for name in _SETTINGS})
             return
         await self.site.accounts.refresh()
         visit.notify(visit.gettext("Your settings are saved."))

@@ -254,6 +254,7 @@ async def test_a_user_says_where_notices_go(console: ConsoleInstallation) -> Non
     refused = await alice.post("/account", **wrong)
     assert "3 fields must be corrected:" in text_of(refused)
     assert 'value="Mars/Olympus"' in refused.text, "what was typed is kept"
+    assert (await alice.post("/account", display_name="Alice", zone="Mars/Olympus")).status_code == 400, "fields lack"
     valid = {**wrong, "display_name": "Alicia", "zone": "Europe/Paris"}
     assert (await alice.post("/account", **valid)).status_code == 400
     (user,) = (await console.accounts.GetUsers(GetUsersRequest(user_ids=[user_id]))).users
