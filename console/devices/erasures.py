@@ -5,13 +5,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from google.protobuf.message import DecodeError
-
 from console.overview.installation import InstallationState, RoleLine
-from protos.registry.v1.erasures_pb2 import ErasureFact
+from services.domain.applied_erasures import erasure_of
 from services.domain.topics import ERASURES_PARTITION
 from services.log.port import Log, Record
-from services.process.logs import logger
 from services.replica.partition_reader import PartitionReader
 
 NOT_FORGOTTEN = (
@@ -61,12 +58,7 @@ class ErasureDirectory:
         return found[: -limit - 1 : -1]
 
     def _apply(self, record: Record) -> None:
-        try:
-            fact = ErasureFact.FromString(record.value)
-        except DecodeError as error:
-            logger.error("a record of erasures cannot be read", offset=record.offset, error=str(error))
-            return
-        if fact.HasField("erased"):
+        if fact := erasure_of(record):
             erased = fact.erased
             self._of_app[erased.appkey].append(
                 KnownErasure(

@@ -9,15 +9,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.push.v1.push_pb2 import PushCommand, SendPush
-from protos.registry.v1.erasures_pb2 import ErasureFact, PersonErased
+from protos.registry.v1.erasures_pb2 import PersonErased
 from services.delivery.state.audience_parts import DeviceAddress
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush
+from services.domain.applied_erasures import erasure_of
 from services.domain.recorded_reasons import FixedReason
 from services.domain.sealed_log import sealer_of
 from services.domain.sealing import FEW_DEVICES, listed_devices
@@ -25,7 +25,6 @@ from services.domain.topics import ERASURES_PARTITION, PUSH_COMMANDS
 from services.log.port import Log, Record
 from services.process import background
 from services.process.clock import Clock
-from services.process.logs import logger
 from services.replica.partition_reader import PartitionReader
 
 if TYPE_CHECKING:
@@ -156,12 +155,7 @@ class ErasureFollower:
             await asyncio.wait([reading, begun])
 
     def _note(self, record: Record) -> None:
-        try:
-            fact = ErasureFact.FromString(record.value)
-        except DecodeError as error:
-            logger.error("a record of erasures cannot be read", offset=record.offset, error=str(error))
-            return
-        if fact.HasField("erased"):
+        if fact := erasure_of(record):
             self.numbers.add(fact.erased)
             self._facts.append(fact.erased)
             self._read_until = record.offset + 1

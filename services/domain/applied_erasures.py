@@ -1,8 +1,23 @@
-"""How far the roles of this process have applied the topic `erasures`, which their statuses announce."""
+"""The topic `erasures`: its records, and how far the roles of this process have applied it, as statuses announce."""
 
+from google.protobuf.message import DecodeError
+
+from protos.registry.v1.erasures_pb2 import ErasureFact
 from services.domain.topics import ERASURES_PARTITION
+from services.log.port import Record
+from services.process.logs import logger
 from services.process.metrics import ERASURES_APPLIED
 from services.replica.positions import AppliedPositions
+
+
+def erasure_of(record: Record) -> ErasureFact | None:
+    """Return the erasure of a person that a record is; None for any other fact, and one that cannot be read."""
+    try:
+        fact = ErasureFact.FromString(record.value)
+    except DecodeError as error:
+        logger.error("a record of erasures cannot be read", offset=record.offset, error=str(error))
+        return None
+    return fact if fact.HasField("erased") else None
 
 
 def export_applied_erasures(role: str, part: str, applied: AppliedPositions) -> None:

@@ -12,8 +12,6 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
-from google.protobuf.message import DecodeError
-
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.registry.v1.erasures_pb2 import ErasedDevice, ErasureFact, PersonErased
 from protos.registry.v1.registry_pb2 import (
@@ -24,6 +22,7 @@ from protos.registry.v1.registry_pb2 import (
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain import ids
+from services.domain.applied_erasures import erasure_of
 from services.domain.command_writer import Command, CommandWriter
 from services.domain.ids import RecordStamp
 from services.domain.ios_tokens import spellings
@@ -37,7 +36,6 @@ from services.log.topics import partition_of
 from services.process import background
 from services.process.clock import Clock
 from services.process.crashpoint import Point, reached
-from services.process.logs import logger
 from services.registry.decide import erased, revoke_numbers
 from services.registry.rules import device_fact, published_revocations
 from services.registry.store import DeviceTable, is_erased
@@ -231,12 +229,7 @@ class ErasureWorker:
                 each.cancel()
 
     def _note(self, record: Record) -> None:
-        try:
-            fact = ErasureFact.FromString(record.value)
-        except DecodeError as error:
-            logger.error("a record of erasures cannot be read", offset=record.offset, error=str(error))
-            return
-        if fact.HasField("erased"):
+        if fact := erasure_of(record):
             self._facts.append((record.offset, fact))
             self._wake_up.set()
 
