@@ -30,8 +30,7 @@ from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from services.delivery.channels import PushEncoder, PushService, Recipient, RetryHistory, Sender
 from services.delivery.channels.fcm.sender import FcmEndpoint, FcmSenderPool
 from services.delivery.channels.fcm.service import FcmService
-from services.delivery.channels.hms.sender import HmsEndpoint, HmsSenderPool
-from services.delivery.channels.hms.service import HmsService
+from services.delivery.channels.hms.service import HmsEndpoint, hms_service
 from services.delivery.channels.webpush.encryption import encrypt
 from services.delivery.channels.webpush.sender import CONNECTIONS, PushServices
 from services.delivery.channels.webpush.service import WebPushService
@@ -146,7 +145,7 @@ def hms(port: int, certificate: str) -> Client:
     with open(certificate) as file:
         endpoint = HmsEndpoint(f"https://127.0.0.1:{port}", f"https://127.0.0.1:{port}/token", file.read())
     client = HmsCredentials("bench", "secret", "bench")
-    service = HmsService(lambda: HmsSenderPool(endpoint, clock), lambda app: client, clock)
+    service = hms_service(lambda: endpoint, lambda app: client, clock)
     to = [Recipient("1", 0, number, f"IQ{os.urandom(64).hex()}") for number in range(100)]
     return _service(service, client, to, msgid=1)
 

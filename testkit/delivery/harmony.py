@@ -4,8 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from services.delivery.channels.harmony.sender import HarmonyEndpoint, SenderPool
-from services.delivery.channels.harmony.service import HarmonyService
+from services.delivery.channels.harmony.service import HarmonyEndpoint, harmony_service
 from services.domain.channel_credentials.harmony import HarmonyAccount
 from services.hms_simulator.harmony import HarmonySimulator, new_key
 from services.process.clock import ManualClock
@@ -26,8 +25,8 @@ class HarmonyHarness(ChannelHarness):
     def __init__(self, simulator: HarmonySimulator, account: HarmonyAccount, clock: ManualClock) -> None:
         self.simulator = simulator
         self.account: HarmonyAccount | None = account
-        self.service = HarmonyService(
-            lambda: SenderPool(HarmonyEndpoint(simulator.url, simulator.authority), clock),
+        self.service = harmony_service(
+            lambda: HarmonyEndpoint(simulator.url, simulator.authority),
             lambda app: self.account,
             clock,
         )

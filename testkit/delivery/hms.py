@@ -3,8 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator
 
-from services.delivery.channels.hms.sender import HmsEndpoint, HmsSenderPool
-from services.delivery.channels.hms.service import HmsService
+from services.delivery.channels.hms.service import HmsEndpoint, hms_service
 from services.domain.channel_credentials.hms import HmsCredentials
 from services.hms_simulator.server import HmsSimulator
 from services.process.clock import ManualClock
@@ -24,7 +23,7 @@ class HmsHarness(ChannelHarness):
     def __init__(self, simulator: HmsSimulator, clock: ManualClock) -> None:
         self.simulator = simulator
         self.client: HmsCredentials | None = CLIENT
-        self.service = HmsService(lambda: HmsSenderPool(endpoint_of(simulator), clock), lambda app: self.client, clock)
+        self.service = hms_service(lambda: endpoint_of(simulator), lambda app: self.client, clock)
         super().__init__(self.service, clock)
 
 

@@ -10,7 +10,8 @@
                                                     addresses.py    look-up and removal of addresses
                                                             │ asks, for all that differs
                                                             ▼
-                                                        PushService: apns/, webpush/, a folder for each
+                                                        PushService: apns/, webpush/, fcm/, a folder for each;
+                                                        those of phones' makers share batches/
 
 A push service is another's server that hands messages to devices. What differs between services is a `PushService`:
 

@@ -82,6 +82,8 @@ _encoder = msgspec.json.Encoder()
 class HarmonyMessage:
     """The message of a push for all devices, with what an app's settings say, shortened until it fits with any id."""
 
+    quota = ""
+
     def __init__(self, message: Message, expires_ms: int, options: ChannelOptions, account: HarmonyAccount) -> None:
         self._expires_ms = expires_ms
         self._category = account.category(options.category)

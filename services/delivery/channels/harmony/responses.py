@@ -6,52 +6,50 @@ An answer about some or all addresses says why for each, and only that says whet
 import msgspec
 
 from services.delivery.channels import retry_after_ms
-from services.delivery.channels.huawei.answers import (
-    ACCEPTED,
-    ALL_INVALID,
+from services.delivery.channels.batches.answers import (
     CREDENTIALS_REFUSED,
     NO_ACCESS_TOKEN,
-    SOME_REFUSED,
     AnswerAction,
+    AnswerCode,
     AnswerTable,
     BatchAnswer,
-    HuaweiAnswer,
-    HuaweiCode,
+    CodedAnswer,
 )
+from services.delivery.channels.huawei import ACCEPTED, ALL_INVALID, SOME_REFUSED
 from services.domain.channel_credentials.fields import words
 
 REASONS = {
-    "tokenFormatError": HuaweiCode(AnswerAction.REMOVE),
-    "tokenPlatformNotSupport": HuaweiCode(AnswerAction.REMOVE),
-    "noRight": HuaweiCode(AnswerAction.REMOVE),
-    "countryNotSupport": HuaweiCode(AnswerAction.RETURN),
-    "noPushTypeRight": HuaweiCode(AnswerAction.STOP_APP),
-    "appinfoError": HuaweiCode(AnswerAction.STOP_APP),
-    "differentImgVerifyPolicy": HuaweiCode(AnswerAction.STOP_APP),
+    "tokenFormatError": AnswerCode(AnswerAction.REMOVE),
+    "tokenPlatformNotSupport": AnswerCode(AnswerAction.REMOVE),
+    "noRight": AnswerCode(AnswerAction.REMOVE),
+    "countryNotSupport": AnswerCode(AnswerAction.RETURN),
+    "noPushTypeRight": AnswerCode(AnswerAction.STOP_APP),
+    "appinfoError": AnswerCode(AnswerAction.STOP_APP),
+    "differentImgVerifyPolicy": AnswerCode(AnswerAction.STOP_APP),
 }
 """Why an address is not served, in Huawei's words."""
 
 CODES = {
     **REASONS,
-    ACCEPTED: HuaweiCode(AnswerAction.ACCEPT),
-    SOME_REFUSED: HuaweiCode(AnswerAction.FAIL, words("some tokens refused")),
-    "80100001": HuaweiCode(AnswerAction.FAIL, words("wrong parameter")),
-    "80100003": HuaweiCode(AnswerAction.FAIL, words("wrong message")),
-    "80100004": HuaweiCode(AnswerAction.FAIL, words("wrong time to live")),
-    "80100022": HuaweiCode(AnswerAction.FAIL, words("image not checked")),
-    "80200001": HuaweiCode(AnswerAction.RENEW_TOKEN, words("not authenticated")),
-    "80200005": HuaweiCode(AnswerAction.RENEW_TOKEN, words("access token expired")),
-    "80300002": HuaweiCode(AnswerAction.STOP_APP, words("service off or wrong project")),
-    ALL_INVALID: HuaweiCode(AnswerAction.FAIL, words("all tokens refused")),
-    "80300008": HuaweiCode(AnswerAction.FAIL, words("message too large")),
-    "80300010": HuaweiCode(AnswerAction.SPLIT, words("number of tokens")),
-    "80300029": HuaweiCode(AnswerAction.RETRY, words("test messages too fast")),
-    "80300030": HuaweiCode(AnswerAction.SPLIT, words("number of test tokens")),
-    "80300036": HuaweiCode(AnswerAction.STOP_APP, words("access token valid for too long")),
-    "80300037": HuaweiCode(AnswerAction.STOP_APP, words("penalty")),
-    "81000001": HuaweiCode(AnswerAction.REPEAT, words("internal error")),
-    CREDENTIALS_REFUSED: HuaweiCode(AnswerAction.STOP_APP),
-    NO_ACCESS_TOKEN: HuaweiCode(AnswerAction.RETRY),
+    ACCEPTED: AnswerCode(AnswerAction.ACCEPT),
+    SOME_REFUSED: AnswerCode(AnswerAction.FAIL, words("some tokens refused")),
+    "80100001": AnswerCode(AnswerAction.FAIL, words("wrong parameter")),
+    "80100003": AnswerCode(AnswerAction.FAIL, words("wrong message")),
+    "80100004": AnswerCode(AnswerAction.FAIL, words("wrong time to live")),
+    "80100022": AnswerCode(AnswerAction.FAIL, words("image not checked")),
+    "80200001": AnswerCode(AnswerAction.RENEW_TOKEN, words("not authenticated")),
+    "80200005": AnswerCode(AnswerAction.RENEW_TOKEN, words("access token expired")),
+    "80300002": AnswerCode(AnswerAction.STOP_APP, words("service off or wrong project")),
+    ALL_INVALID: AnswerCode(AnswerAction.FAIL, words("all tokens refused")),
+    "80300008": AnswerCode(AnswerAction.FAIL, words("message too large")),
+    "80300010": AnswerCode(AnswerAction.SPLIT, words("number of tokens")),
+    "80300029": AnswerCode(AnswerAction.RETRY, words("test messages too fast")),
+    "80300030": AnswerCode(AnswerAction.SPLIT, words("number of test tokens")),
+    "80300036": AnswerCode(AnswerAction.STOP_APP, words("access token valid for too long")),
+    "80300037": AnswerCode(AnswerAction.STOP_APP, words("penalty")),
+    "81000001": AnswerCode(AnswerAction.REPEAT, words("internal error")),
+    CREDENTIALS_REFUSED: AnswerCode(AnswerAction.STOP_APP),
+    NO_ACCESS_TOKEN: AnswerCode(AnswerAction.RETRY),
 }
 """Documented result codes, why addresses are refused, and two of our own."""
 
@@ -67,7 +65,7 @@ _BY_BEGINNING = {
 }
 
 
-class HarmonyAnswer(HuaweiAnswer):
+class HarmonyAnswer(CodedAnswer):
     """Huawei's answer to a HarmonyOS message. `code`: a result code, or why the address is refused."""
 
     __slots__ = ()

@@ -1,120 +1,84 @@
-"""Huawei's Push Kit of HarmonyOS 5 and later as a `PushService`."""
+"""Huawei's Push Kit of HarmonyOS 5 and later: its call, its signatures, and the service that delivery asks.
+
+Huawei grants no access tokens there: a request bears a JWT that the account's key has signed.
+"""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import quote
 
-from prometheus_client import Gauge
+import msgspec
+from joserfc import jwt
+from joserfc.jwk import RSAKey
 
-from protos.delivery.v1.delivery_pb2 import CheckChannelResponse
-from protos.push.v1.push_pb2 import AndroidStyle, ChannelOptions, Message
-from protos.registry.v1.apps_pb2 import App, Channel
-from services.delivery.channels import AddressRemoval, AppLimits, Encoded, Reaction, Recipient, RetryHistory
-from services.delivery.channels.addresses import cleared_address
+from protos.registry.v1.apps_pb2 import CHANNEL_HARMONY, App
+from services.delivery.channels.access_tokens import AccessTokens, TokenOwner, TokenResponse
+from services.delivery.channels.batches.sender import MAX_ANSWER_BYTES, BatchSender, VendorCall
+from services.delivery.channels.batches.service import Vendor, VendorSenders, VendorServers, VendorService
 from services.delivery.channels.harmony.request import HarmonyMessage
-from services.delivery.channels.harmony.responses import HarmonyAnswer
-from services.delivery.channels.harmony.sender import SenderPool
-from services.delivery.channels.huawei.answers import ACCEPTED, AnswerAction, react
-from services.delivery.channels.huawei.batches import BatchRequest, VariantSender
-from services.delivery.state.pushes import StartedPush
+from services.delivery.channels.harmony.responses import HarmonyAnswer, parse_answer
+from services.delivery.channels.huawei import MAX_TOKENS
 from services.domain.channel_credentials.harmony import HarmonyAccount
-from services.domain.command_writer import Command
+from services.domain.channel_credentials.hms import HUAWEI_TOKEN_URL, HUAWEI_URL
 from services.process.clock import Clock
-from services.process.metrics import CHANNEL_STOPPED
 
-_NO_ACCOUNT = (
+VENDOR = Vendor(
+    CHANNEL_HARMONY,
+    "HarmonyOS",
     "the app has no service account for HarmonyOS, so its messages wait; set one:"
-    " carillon app set APPKEY --harmony-service-account FILE"
+    " carillon app set APPKEY --harmony-service-account FILE",
+    "the app has no usable service account for HarmonyOS",
+    HarmonyMessage,
 )
-_CHECK_TOKEN = "carillon-check"  # noqa: S105  # a device that nobody has
+
+JWT_S = 3_600
+"""Validity of a JWT, which Huawei allows to be a day at most."""
 
 
-class HarmonyService:
-    """Makes an app's messages for Huawei, and decides what follows from Huawei's answers."""
+@dataclass(frozen=True, slots=True)
+class HarmonyEndpoint:
+    """Where requests go. `authority`: PEM text of trusted certificates; None for the system's."""
 
-    channel: "Channel.ValueType" = Channel.CHANNEL_HARMONY
-    title = "HarmonyOS"
-    limits = AppLimits()
-    no_credentials = _NO_ACCOUNT
-    apps_stopped: Gauge = CHANNEL_STOPPED.labels("harmony")
-
-    def __init__(
-        self,
-        open_senders: Callable[[], SenderPool],
-        account_of: Callable[[App], HarmonyAccount | None],
-        clock: Clock,
-    ) -> None:
-        self._open_senders = open_senders
-        self._account_of = account_of
-        self._clock = clock
-        self._senders: SenderPool | None = None
-
-    def open(self, is_in_use: Callable[[str], bool]) -> None:
-        self._senders = self._open_senders()
-
-    async def close(self) -> None:
-        if self._senders is not None:
-            await self._senders.close()
-
-    def can_carry(self, push: StartedPush) -> bool:
-        """Whether Huawei can show the message: any, because it is shortened to what fits."""
-        return True
-
-    def server(self, recipient: Recipient) -> str:
-        return ""
-
-    def credentials_of(self, app: App) -> HarmonyAccount | None:
-        return self._account_of(app)
-
-    def encoder(self, push: StartedPush) -> "HarmonyEncoder":
-        return HarmonyEncoder(push)
-
-    def sender(self, credentials: HarmonyAccount, history: RetryHistory) -> VariantSender[HarmonyAnswer]:
-        assert self._senders is not None
-        return VariantSender(self._senders.get(credentials))
-
-    def react(
-        self, answer: HarmonyAnswer, history: RetryHistory, recipient: Recipient, credentials: HarmonyAccount | None
-    ) -> Reaction:
-        return react(answer, history)
-
-    def removal(self, removal: AddressRemoval) -> Command:
-        """Return the command that removes the address, unless the device has set another one since."""
-        return cleared_address(self.channel, removal)
-
-    async def check(self, account: HarmonyAccount) -> HarmonyAnswer:
-        """Have Huawei judge a test message to an address that nobody has; return the answer."""
-        assert self._senders is not None
-        content = Message(is_notif=True, content="check", android=AndroidStyle(title="check"))
-        message = HarmonyMessage(content, self._clock.now_ms(), ChannelOptions(), account)
-        return await self._senders.get(account).check(message, _CHECK_TOKEN)
+    url: str = HUAWEI_URL
+    authority: str | None = None
 
 
-class HarmonyCheck:
-    """Tries out whether Huawei accepts an app's account: it then complains of the address alone."""
-
-    def __init__(self, service: HarmonyService, *, simulated: bool) -> None:
-        self._service = service
-        self._simulated = simulated
-
-    async def __call__(self, app: App) -> CheckChannelResponse:
-        account = self._service.credentials_of(app)
-        if account is None:
-            return CheckChannelResponse(reason="the app has no usable service account for HarmonyOS")
-        answer = await self._service.check(account)
-        accepted = answer.code == ACCEPTED or answer.action is AnswerAction.REMOVE
-        return CheckChannelResponse(accepted=accepted, reason=answer.reason or answer.code, simulated=self._simulated)
+def send_path(account: HarmonyAccount) -> str:
+    """Return the path of the call."""
+    return f"/v3/{quote(account.project_id, safe='')}/messages:send"
 
 
-class HarmonyEncoder:
-    """Makes the requests of one push; what is alike for all devices is made once."""
+def account_tokens(account: HarmonyAccount, clock: Clock) -> AccessTokens:
+    """Return the JWTs of an account, each used until it ends soon."""
+    key = RSAKey.import_key(account.private_key)
 
-    def __init__(self, push: StartedPush) -> None:
-        self._push = push
-        self._account: HarmonyAccount | None = None
-        self._message: HarmonyMessage
+    async def sign() -> TokenResponse:
+        granted = {"access_token": _signed(account, key, clock.now_ms() // 1000), "expires_in": JWT_S}
+        return TokenResponse(200, msgspec.json.encode(granted))
 
-    def encode(self, msgid: int, recipient: Recipient, credentials: HarmonyAccount, /) -> Encoded[BatchRequest]:
-        if credentials is not self._account:
-            send = self._push.send
-            self._message = HarmonyMessage(send.message, self._push.expires_ms, send.channel, credentials)
-            self._account = credentials
-        return Encoded(BatchRequest(self._message, msgid, recipient.address))
+    hint = "is its key deleted, or the clock wrong?"
+    return AccessTokens(TokenOwner("harmony", "Huawei", account.project_id, "service account", hint), sign, clock)
+
+
+def _signed(account: HarmonyAccount, key: RSAKey, now_s: int) -> str:
+    header = {"kid": account.key_id, "typ": "JWT", "alg": "PS256"}
+    claims = {"iss": account.sub_account, "aud": HUAWEI_TOKEN_URL, "iat": now_s, "exp": now_s + JWT_S}
+    return jwt.encode(header, claims, key, algorithms=["PS256"])
+
+
+def harmony_service(
+    endpoint: Callable[[], HarmonyEndpoint], account_of: Callable[[App], HarmonyAccount | None], clock: Clock
+) -> VendorService[HarmonyAccount, HarmonyAnswer]:
+    """Return the service. `endpoint` is asked once it is opened."""
+
+    def senders() -> VendorSenders[HarmonyAccount, HarmonyAnswer]:
+        at = endpoint()
+        servers = VendorServers("harmony", clock, at.authority, MAX_ANSWER_BYTES)
+
+        def sender(account: HarmonyAccount) -> BatchSender[HarmonyAnswer]:
+            call = VendorCall("harmony", send_path(account), HarmonyAnswer, parse_answer, max_tokens=MAX_TOKENS)
+            return BatchSender(call, servers.get(at.url), account_tokens(account, clock), clock)
+
+        return VendorSenders("HarmonyOS", servers, sender, clock)
+
+    return VendorService(VENDOR, senders, account_of, clock)

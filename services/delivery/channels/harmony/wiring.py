@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from services.delivery.channels import ServedChannel
-from services.delivery.channels.harmony.sender import HarmonyEndpoint, SenderPool
-from services.delivery.channels.harmony.service import HarmonyCheck, HarmonyService
+from services.delivery.channels.batches.service import VendorCheck
+from services.delivery.channels.harmony.service import HarmonyEndpoint, harmony_service
 from services.delivery.settings import DeliverySettings
 from services.domain.channel_credentials.harmony import open_harmony
 from services.domain.channel_credentials.stored import CredentialsCache
@@ -17,12 +17,12 @@ def harmony(settings: DeliverySettings, context: RoleContext) -> ServedChannel:
     clock = context.clock
     simulator = None if settings.harmony_url else HarmonySimulator(clock)
     account_of = CredentialsCache(open_harmony, context.keys)
-    service = HarmonyService(
-        lambda: SenderPool(_endpoint(settings, simulator), clock),
+    service = harmony_service(
+        lambda: _endpoint(settings, simulator),
         simulated_accounts(simulator, account_of) if simulator else account_of,
         clock,
     )
-    return ServedChannel(service, simulator, HarmonyCheck(service, simulated=simulator is not None))
+    return ServedChannel(service, simulator, VendorCheck(service, simulated=simulator is not None))
 
 
 def _endpoint(settings: DeliverySettings, simulator: HarmonySimulator | None) -> HarmonyEndpoint:

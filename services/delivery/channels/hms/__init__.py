@@ -1,6 +1,5 @@
 """Messages to Android phones, and HarmonyOS up to 4, by Huawei's Push Kit (HMS), version 1 or 2 of its call.
 
-service.py (the PushService) ─▶ sender.py: one for each set of credentials ─▶ ../huawei/batches
+service.py: Huawei's call, and the service     wiring.py: Huawei's service, or the simulator in its place
 request.py: a message as Huawei's JSON     responses.py ◀─ what follows from Huawei's answer
-wiring.py: Huawei's service, or the simulator in its place
 """

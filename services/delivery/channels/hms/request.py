@@ -84,6 +84,7 @@ class HmsMessage:
     """The message of a push for all devices, with what an app's settings say, shortened until it fits with any id."""
 
     headers: Mapping[str, str] = {}
+    quota = ""
 
     def __init__(self, message: Message, expires_ms: int, options: ChannelOptions, credentials: HmsCredentials) -> None:
         self._expires_ms = expires_ms

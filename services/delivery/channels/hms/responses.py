@@ -3,43 +3,41 @@
 import msgspec
 
 from services.delivery.channels import retry_after_ms
-from services.delivery.channels.huawei.answers import (
-    ACCEPTED,
-    ALL_INVALID,
+from services.delivery.channels.batches.answers import (
     CREDENTIALS_REFUSED,
     NO_ACCESS_TOKEN,
-    SOME_REFUSED,
     AnswerAction,
+    AnswerCode,
     AnswerTable,
     BatchAnswer,
-    HuaweiAnswer,
-    HuaweiCode,
+    CodedAnswer,
 )
+from services.delivery.channels.huawei import ACCEPTED, ALL_INVALID, SOME_REFUSED
 from services.domain.channel_credentials.fields import words
 
 CODES = {
-    ACCEPTED: HuaweiCode(AnswerAction.ACCEPT),
-    SOME_REFUSED: HuaweiCode(AnswerAction.REMOVE, words("invalid token")),
-    "80100001": HuaweiCode(AnswerAction.FAIL, words("wrong parameter")),
-    "80100002": HuaweiCode(AnswerAction.SPLIT, words("one token only")),
-    "80100003": HuaweiCode(AnswerAction.FAIL, words("wrong message")),
-    "80100004": HuaweiCode(AnswerAction.FAIL, words("wrong time to live")),
-    "80100013": HuaweiCode(AnswerAction.FAIL, words("wrong collapse key")),
-    "80100016": HuaweiCode(AnswerAction.FAIL, words("sensitive words")),
-    "80100017": HuaweiCode(AnswerAction.FAIL, words("too many topic messages")),
-    "80100018": HuaweiCode(AnswerAction.FAIL, words("refused by review")),
-    "80200001": HuaweiCode(AnswerAction.RENEW_TOKEN, words("not authenticated")),
-    "80200003": HuaweiCode(AnswerAction.RENEW_TOKEN, words("access token expired")),
-    "80300002": HuaweiCode(AnswerAction.STOP_APP, words("no permission")),
-    ALL_INVALID: HuaweiCode(AnswerAction.REMOVE, words("all tokens invalid")),
-    "80300008": HuaweiCode(AnswerAction.FAIL, words("message too large")),
-    "80300010": HuaweiCode(AnswerAction.SPLIT, words("number of tokens")),
-    "80300011": HuaweiCode(AnswerAction.LOWER, words("no right to high importance")),
-    "80300013": HuaweiCode(AnswerAction.FAIL, words("wrong receipt URL")),
-    "80600003": HuaweiCode(AnswerAction.RETRY, words("token check unavailable")),
-    "81000001": HuaweiCode(AnswerAction.REPEAT, words("internal error")),
-    CREDENTIALS_REFUSED: HuaweiCode(AnswerAction.STOP_APP),
-    NO_ACCESS_TOKEN: HuaweiCode(AnswerAction.RETRY),
+    ACCEPTED: AnswerCode(AnswerAction.ACCEPT),
+    SOME_REFUSED: AnswerCode(AnswerAction.REMOVE, words("invalid token")),
+    "80100001": AnswerCode(AnswerAction.FAIL, words("wrong parameter")),
+    "80100002": AnswerCode(AnswerAction.SPLIT, words("one token only")),
+    "80100003": AnswerCode(AnswerAction.FAIL, words("wrong message")),
+    "80100004": AnswerCode(AnswerAction.FAIL, words("wrong time to live")),
+    "80100013": AnswerCode(AnswerAction.FAIL, words("wrong collapse key")),
+    "80100016": AnswerCode(AnswerAction.FAIL, words("sensitive words")),
+    "80100017": AnswerCode(AnswerAction.FAIL, words("too many topic messages")),
+    "80100018": AnswerCode(AnswerAction.FAIL, words("refused by review")),
+    "80200001": AnswerCode(AnswerAction.RENEW_TOKEN, words("not authenticated")),
+    "80200003": AnswerCode(AnswerAction.RENEW_TOKEN, words("access token expired")),
+    "80300002": AnswerCode(AnswerAction.STOP_APP, words("no permission")),
+    ALL_INVALID: AnswerCode(AnswerAction.REMOVE, words("all tokens invalid")),
+    "80300008": AnswerCode(AnswerAction.FAIL, words("message too large")),
+    "80300010": AnswerCode(AnswerAction.SPLIT, words("number of tokens")),
+    "80300011": AnswerCode(AnswerAction.LOWER, words("no right to high importance")),
+    "80300013": AnswerCode(AnswerAction.FAIL, words("wrong receipt URL")),
+    "80600003": AnswerCode(AnswerAction.RETRY, words("token check unavailable")),
+    "81000001": AnswerCode(AnswerAction.REPEAT, words("internal error")),
+    CREDENTIALS_REFUSED: AnswerCode(AnswerAction.STOP_APP),
+    NO_ACCESS_TOKEN: AnswerCode(AnswerAction.RETRY),
 }
 """Documented result codes, and two of our own."""
 
@@ -52,7 +50,7 @@ _BY_BEGINNING = {
 }
 
 
-class HmsAnswer(HuaweiAnswer):
+class HmsAnswer(CodedAnswer):
     """Huawei's answer to an HMS message."""
 
     __slots__ = ()

@@ -1,124 +1,68 @@
-"""Huawei's Push Kit (HMS) as a `PushService`."""
+"""Huawei's Push Kit (HMS): its call, its access tokens, and the service that delivery asks."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
 
-from prometheus_client import Gauge
-
-from protos.delivery.v1.delivery_pb2 import CheckChannelResponse
-from protos.push.v1.push_pb2 import AndroidStyle, ChannelOptions, Message
-from protos.registry.v1.apps_pb2 import App, Channel
-from services.delivery.channels import AddressRemoval, AppLimits, Encoded, Reaction, Recipient, RetryHistory
-from services.delivery.channels.addresses import cleared_address
+from protos.registry.v1.apps_pb2 import CHANNEL_HMS, App
+from services.delivery.channels.access_tokens import AccessTokens, TokenOwner
+from services.delivery.channels.batches.sender import MAX_ANSWER_BYTES, BatchSender, VendorCall
+from services.delivery.channels.batches.service import Vendor, VendorSenders, VendorServers, VendorService
+from services.delivery.channels.batches.tokens import client_token
 from services.delivery.channels.hms.request import HmsMessage
-from services.delivery.channels.hms.responses import HmsAnswer
-from services.delivery.channels.hms.sender import HmsSenderPool
-from services.delivery.channels.huawei.answers import ACCEPTED, ALL_INVALID, PLAIN, SOME_REFUSED, react
-from services.delivery.channels.huawei.batches import BatchRequest, VariantSender
-from services.delivery.state.pushes import StartedPush
-from services.domain.channel_credentials.hms import HmsCredentials
-from services.domain.command_writer import Command
+from services.delivery.channels.hms.responses import HmsAnswer, parse_answer
+from services.delivery.channels.http1 import Http1Server
+from services.delivery.channels.huawei import MAX_TOKENS
+from services.domain.channel_credentials.hms import HUAWEI_TOKEN_URL, HUAWEI_URL, HmsCredentials
 from services.process.clock import Clock
-from services.process.metrics import CHANNEL_STOPPED
 
-_NO_CREDENTIALS = (
+VENDOR = Vendor(
+    CHANNEL_HMS,
+    "HMS",
     "the app has no client ID and secret for HMS, so its messages wait; set them:"
-    " carillon app set APPKEY --hms-client-id ID --hms-client-secret FILE"
+    " carillon app set APPKEY --hms-client-id ID --hms-client-secret FILE",
+    "the app has no usable client ID and secret for HMS",
+    HmsMessage,
 )
-_CHECK_TOKEN = "carillon-check"  # noqa: S105  # a device that nobody has
 
 
-class HmsService:
-    """Makes an app's messages for Huawei, and decides what follows from Huawei's answers."""
+@dataclass(frozen=True, slots=True)
+class HmsEndpoint:
+    """Where requests go. `token_url`: the server of access tokens. `authority`: PEM text of trusted certificates."""
 
-    channel: "Channel.ValueType" = Channel.CHANNEL_HMS
-    title = "HMS"
-    limits = AppLimits()
-    no_credentials = _NO_CREDENTIALS
-    apps_stopped: Gauge = CHANNEL_STOPPED.labels("hms")
-
-    def __init__(
-        self,
-        open_senders: Callable[[], HmsSenderPool],
-        credentials_of: Callable[[App], HmsCredentials | None],
-        clock: Clock,
-    ) -> None:
-        self._open_senders = open_senders
-        self._credentials_of = credentials_of
-        self._clock = clock
-        self._senders: HmsSenderPool | None = None
-
-    def open(self, is_in_use: Callable[[str], bool]) -> None:
-        self._senders = self._open_senders()
-
-    async def close(self) -> None:
-        if self._senders is not None:
-            await self._senders.close()
-
-    def can_carry(self, push: StartedPush) -> bool:
-        """Whether Huawei can show the message: any, because it is shortened to what fits."""
-        return True
-
-    def server(self, recipient: Recipient) -> str:
-        return ""
-
-    def credentials_of(self, app: App) -> HmsCredentials | None:
-        return self._credentials_of(app)
-
-    def encoder(self, push: StartedPush) -> "HmsEncoder":
-        return HmsEncoder(push)
-
-    def sender(self, credentials: HmsCredentials, history: RetryHistory) -> VariantSender[HmsAnswer]:
-        assert self._senders is not None
-        return VariantSender(self._senders.get(credentials), is_plain=PLAIN in history.variants)
-
-    def react(
-        self, answer: HmsAnswer, history: RetryHistory, recipient: Recipient, credentials: HmsCredentials | None
-    ) -> Reaction:
-        return react(answer, history)
-
-    def removal(self, removal: AddressRemoval) -> Command:
-        """Return the command that removes the address, unless the device has set another one since."""
-        return cleared_address(self.channel, removal)
-
-    async def check(self, credentials: HmsCredentials) -> HmsAnswer:
-        """Have Huawei validate a message to an address that nobody has, without sending it; return the answer."""
-        assert self._senders is not None
-        content = Message(is_notif=True, content="check", android=AndroidStyle(title="check"))
-        message = HmsMessage(content, self._clock.now_ms(), ChannelOptions(), credentials)
-        return await self._senders.get(credentials).check(message, _CHECK_TOKEN)
+    url: str = HUAWEI_URL
+    token_url: str = HUAWEI_TOKEN_URL
+    authority: str | None = None
 
 
-_CREDENTIALS_ACCEPTED = frozenset((ACCEPTED, SOME_REFUSED, ALL_INVALID))
-"""Answers to a check that show that Huawei accepts the credentials: it complains of the address, or of nothing."""
+def send_path(credentials: HmsCredentials) -> str:
+    """Return the path of the call: that of version 2 names the project, that of version 1 the app."""
+    if credentials.project_id:
+        return f"/v2/{quote(credentials.project_id, safe='')}/messages:send"
+    return f"/v1/{quote(credentials.client_id, safe='')}/messages:send"
 
 
-class HmsCheck:
-    """Tries out whether Huawei accepts an app's credentials."""
-
-    def __init__(self, service: HmsService, *, simulated: bool) -> None:
-        self._service = service
-        self._simulated = simulated
-
-    async def __call__(self, app: App) -> CheckChannelResponse:
-        credentials = self._service.credentials_of(app)
-        if credentials is None:
-            return CheckChannelResponse(reason="the app has no usable client ID and secret for HMS")
-        answer = await self._service.check(credentials)
-        accepted = answer.code in _CREDENTIALS_ACCEPTED
-        return CheckChannelResponse(accepted=accepted, reason=answer.reason or answer.code, simulated=self._simulated)
+def client_tokens(credentials: HmsCredentials, server: Http1Server, path: str, clock: Clock) -> AccessTokens:
+    """Return the access tokens of a client."""
+    hint = "are they those of this app in AppGallery Connect?"
+    owner = TokenOwner("hms", "Huawei", credentials.client_id, "client ID and secret", hint)
+    return AccessTokens(owner, client_token(server, path, credentials.client_id, credentials.client_secret), clock)
 
 
-class HmsEncoder:
-    """Makes the requests of one push; what is alike for all devices is made once."""
+def hms_service(
+    endpoint: Callable[[], HmsEndpoint], credentials_of: Callable[[App], HmsCredentials | None], clock: Clock
+) -> VendorService[HmsCredentials, HmsAnswer]:
+    """Return the service. `endpoint` is asked once it is opened."""
 
-    def __init__(self, push: StartedPush) -> None:
-        self._push = push
-        self._credentials: HmsCredentials | None = None
-        self._message: HmsMessage
+    def senders() -> VendorSenders[HmsCredentials, HmsAnswer]:
+        at = endpoint()
+        servers = VendorServers("hms", clock, at.authority, MAX_ANSWER_BYTES)
 
-    def encode(self, msgid: int, recipient: Recipient, credentials: HmsCredentials, /) -> Encoded[BatchRequest]:
-        if credentials is not self._credentials:
-            send = self._push.send
-            self._message = HmsMessage(send.message, self._push.expires_ms, send.channel, credentials)
-            self._credentials = credentials
-        return Encoded(BatchRequest(self._message, msgid, recipient.address))
+        def sender(credentials: HmsCredentials) -> BatchSender[HmsAnswer]:
+            tokens = client_tokens(credentials, servers.get(at.token_url), urlsplit(at.token_url).path, clock)
+            call = VendorCall("hms", send_path(credentials), HmsAnswer, parse_answer, max_tokens=MAX_TOKENS)
+            return BatchSender(call, servers.get(at.url), tokens, clock)
+
+        return VendorSenders("HMS", servers, sender, clock)
+
+    return VendorService(VENDOR, senders, credentials_of, clock)

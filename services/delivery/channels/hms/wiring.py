@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from services.delivery.channels import ServedChannel
-from services.delivery.channels.hms.sender import HmsEndpoint, HmsSenderPool
-from services.delivery.channels.hms.service import HmsCheck, HmsService
+from services.delivery.channels.batches.service import VendorCheck
+from services.delivery.channels.hms.service import HmsEndpoint, hms_service
 from services.delivery.settings import DeliverySettings
 from services.domain.channel_credentials.hms import open_hms
 from services.domain.channel_credentials.stored import CredentialsCache
@@ -17,12 +17,12 @@ def hms(settings: DeliverySettings, context: RoleContext) -> ServedChannel:
     clock = context.clock
     simulator = None if settings.hms_url else HmsSimulator(clock)
     credentials_of = CredentialsCache(open_hms, context.keys)
-    service = HmsService(
-        lambda: HmsSenderPool(_endpoint(settings, simulator), clock),
+    service = hms_service(
+        lambda: _endpoint(settings, simulator),
         simulated_clients(simulator, credentials_of) if simulator else credentials_of,
         clock,
     )
-    return ServedChannel(service, simulator, HmsCheck(service, simulated=simulator is not None))
+    return ServedChannel(service, simulator, VendorCheck(service, simulated=simulator is not None))
 
 
 def _endpoint(settings: DeliverySettings, simulator: HmsSimulator | None) -> HmsEndpoint:

@@ -32,10 +32,10 @@ from services.delivery.channels import (
 )
 from services.delivery.channels.apns import responses as apns
 from services.delivery.channels.apns.request import ApnsResult
+from services.delivery.channels.batches import answers as coded
 from services.delivery.channels.fcm import responses as fcm
 from services.delivery.channels.harmony import responses as harmony
 from services.delivery.channels.hms import responses as hms
-from services.delivery.channels.huawei import answers as huawei
 from services.delivery.channels.webpush import responses as webpush
 from services.delivery.handing_over import last_outcome
 from services.domain.addresses import service_name
@@ -63,9 +63,9 @@ class Table(NamedTuple):
     label: Callable[[Any], str]
 
 
-def huawei_table(answer: type[huawei.HuaweiAnswer], codes: Iterable[str]) -> Table:
-    answers = [*(answer(200, code) for code in codes), answer(huawei.UNKNOWN, why="no answer within 10 s")]
-    return Table(answers, huawei.react, lambda each: each.label)
+def coded_table(answer: type[coded.CodedAnswer], codes: Iterable[str]) -> Table:
+    answers = [*(answer(200, code) for code in codes), answer(coded.UNKNOWN, why="no answer within 10 s")]
+    return Table(answers, coded.react, lambda each: each.label)
 
 
 TABLES: Mapping["Channel.ValueType", Table] = {
@@ -91,8 +91,8 @@ TABLES: Mapping["Channel.ValueType", Table] = {
         fcm.react,
         fcm.label,
     ),
-    CHANNEL_HMS: huawei_table(hms.HmsAnswer, hms.CODES),
-    CHANNEL_HARMONY: huawei_table(harmony.HarmonyAnswer, harmony.CODES),
+    CHANNEL_HMS: coded_table(hms.HmsAnswer, hms.CODES),
+    CHANNEL_HARMONY: coded_table(harmony.HarmonyAnswer, harmony.CODES),
 }
 
 

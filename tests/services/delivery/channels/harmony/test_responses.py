@@ -14,16 +14,9 @@ from services.delivery.channels import (
     RetryLater,
     Step,
 )
+from services.delivery.channels.batches.answers import CREDENTIALS_REFUSED, NO_ACCESS_TOKEN, RENEWED, UNKNOWN, react
 from services.delivery.channels.harmony.responses import CODES, HarmonyAnswer, parse_answer
-from services.delivery.channels.huawei.answers import (
-    ALL_INVALID,
-    CREDENTIALS_REFUSED,
-    NO_ACCESS_TOKEN,
-    RENEWED,
-    SOME_REFUSED,
-    UNKNOWN,
-    react,
-)
+from services.delivery.channels.huawei import ALL_INVALID, SOME_REFUSED
 
 OPEN, CLOSE, NONE = CircuitChange.OPEN, CircuitChange.CLOSE, CircuitChange.NONE
 NOW_MS = 1_800_000_000_000

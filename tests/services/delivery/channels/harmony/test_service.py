@@ -10,10 +10,10 @@ from protos.push.v1.push_pb2 import Message
 from protos.registry.v1.apps_pb2 import CHANNEL_HARMONY, App
 from services.delivery.channels import RetryHistory
 from services.delivery.channels.access_tokens import REFRESHED_AT
+from services.delivery.channels.batches.answers import CREDENTIALS_REFUSED, NO_ACCESS_TOKEN, AnswerAction
+from services.delivery.channels.batches.service import VendorCheck
 from services.delivery.channels.harmony.responses import CODES, REASONS
-from services.delivery.channels.harmony.sender import JWT_S, account_tokens, send_path
-from services.delivery.channels.harmony.service import HarmonyCheck
-from services.delivery.channels.huawei.answers import CREDENTIALS_REFUSED, NO_ACCESS_TOKEN, AnswerAction
+from services.delivery.channels.harmony.service import JWT_S, account_tokens, send_path
 from services.domain.addresses import address_hash
 from services.domain.channel_credentials.harmony import HarmonyAccount
 from services.hms_simulator.harmony import HarmonySimulator
@@ -152,7 +152,7 @@ async def test_an_account_that_huawei_does_not_know_stops_the_app_and_its_key_is
         harmony.simulator.delete(account)
         harmony.start(*phones(2))
         await harmony.until(lambda: harmony.channel.stopped(APP) is not None)
-        check = await HarmonyCheck(harmony.service, simulated=True)(App(appkey=APP))
+        check = await VendorCheck(harmony.service, simulated=True)(App(appkey=APP))
         assert (check.accepted, check.reason, check.simulated) == (False, "80200001 not authenticated", True)
         harmony.simulator.register(account)
         await harmony.advance_until(lambda: len(harmony.outcomes) == 2)
@@ -164,7 +164,7 @@ async def test_an_account_that_huawei_does_not_know_stops_the_app_and_its_key_is
 async def test_a_check_shows_nothing_and_says_whether_huawei_accepts_the_account(account: HarmonyAccount) -> None:
     assert send_path(account) == "/v3/388421841/messages:send"
     async with running_harmony(account) as harmony:
-        check = HarmonyCheck(harmony.service, simulated=False)
+        check = VendorCheck(harmony.service, simulated=False)
         answer = await check(App(appkey=APP))
         assert (answer.accepted, answer.reason, answer.simulated) == (True, "80000000", False)
         assert [received.is_dry for received in harmony.simulator.received] == [True]

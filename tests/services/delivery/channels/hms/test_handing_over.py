@@ -13,8 +13,8 @@ from protos.delivery.v1.delivery_pb2_grpc import ChannelsServiceStub
 from protos.registry.v1.apps_pb2 import CHANNEL_HMS, PLATFORM_ANDROID
 from protos.registry.v1.devices_pb2 import RegisterDevice, SetAddress
 from protos.registry.v1.registry_pb2 import ChannelChange, CreateAppRequest, GetDevicesRequest, UpdateAppRequest
+from services.delivery.channels.batches.answers import CREDENTIALS_REFUSED, NO_ACCESS_TOKEN, AnswerAction
 from services.delivery.channels.hms.responses import CODES
-from services.delivery.channels.huawei.answers import CREDENTIALS_REFUSED, NO_ACCESS_TOKEN, AnswerAction
 from services.domain.recorded_reasons import FixedReason
 from services.hms_simulator.server import HmsSimulator
 from services.process.metrics import CHANNEL_ANSWERS

@@ -14,17 +14,16 @@ from services.delivery.channels import (
     RetryLater,
     Step,
 )
-from services.delivery.channels.hms.responses import CODES, HmsAnswer, parse_answer
-from services.delivery.channels.huawei.answers import (
-    ACCEPTED,
+from services.delivery.channels.batches.answers import (
     CREDENTIALS_REFUSED,
     NO_ACCESS_TOKEN,
     PLAIN,
     RENEWED,
-    SOME_REFUSED,
     UNKNOWN,
     react,
 )
+from services.delivery.channels.hms.responses import CODES, HmsAnswer, parse_answer
+from services.delivery.channels.huawei import ACCEPTED, SOME_REFUSED
 
 OPEN, CLOSE, NONE = CircuitChange.OPEN, CircuitChange.CLOSE, CircuitChange.NONE
 NOW_MS = 1_800_000_000_000

@@ -9,11 +9,11 @@ from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.push.v1.push_pb2 import IMPORTANCE_HIGH, Message
 from protos.registry.v1.apps_pb2 import CHANNEL_HMS, App
 from services.delivery.channels import RetryHistory
+from services.delivery.channels.batches.answers import CREDENTIALS_REFUSED, NO_ACCESS_TOKEN, AnswerAction
+from services.delivery.channels.batches.service import VendorCheck
 from services.delivery.channels.hms.responses import CODES
-from services.delivery.channels.hms.sender import send_path
-from services.delivery.channels.hms.service import HmsCheck
-from services.delivery.channels.huawei.answers import CREDENTIALS_REFUSED, NO_ACCESS_TOKEN, AnswerAction
-from services.delivery.channels.huawei.batches import MAX_TOKENS
+from services.delivery.channels.hms.service import send_path
+from services.delivery.channels.huawei import MAX_TOKENS
 from services.domain.addresses import address_hash
 from services.domain.channel_credentials.hms import HmsCredentials
 from services.process.metrics import CHANNEL_ANSWERS, CHANNEL_STOPPED, CHANNEL_TOKENS, CHANNEL_UNREACHABLE
@@ -161,7 +161,7 @@ async def test_flow_control_holds_up_all_messages_of_the_client() -> None:
         hms.start("once-503:x")
         await hms.until(lambda: bool(hms.service.sender(CLIENT, RetryHistory()).batches.held_ms))
         hms.start(*phones(50), msgid=9)
-        check = await HmsCheck(hms.service, simulated=True)(App(appkey=APP))
+        check = await VendorCheck(hms.service, simulated=True)(App(appkey=APP))
         assert (check.accepted, check.reason) == (False, "no requests for 90 s, after refusals")
         await hms.advance_until(lambda: len(hms.outcomes) == 51, 10)
         assert hms.clock.now_ms() >= START_MS + 90_000
@@ -197,7 +197,7 @@ async def test_a_refused_secret_stops_the_app_and_is_told_nowhere(capfd: pytest.
         assert stopped.reason == CREDENTIALS_REFUSED
         assert (hms.simulator.requests, hms.outcomes) == (0, {})
         assert CHANNEL_TOKENS.labels("hms", "refused")._value.get() == refused + 1
-        check = await HmsCheck(hms.service, simulated=True)(App(appkey=APP))
+        check = await VendorCheck(hms.service, simulated=True)(App(appkey=APP))
         assert (check.accepted, check.simulated) == (False, True)
         hms.simulator.clients.register(CLIENT)
         await hms.advance_until(lambda: len(hms.outcomes) == 2)
@@ -241,7 +241,7 @@ async def test_the_project_chooses_the_version_of_the_call(project: str, path: s
 
 async def test_a_check_sends_nothing_and_says_whether_huawei_accepts_the_credentials() -> None:
     async with running_hms() as hms:
-        check = HmsCheck(hms.service, simulated=False)
+        check = VendorCheck(hms.service, simulated=False)
         answer = await check(App(appkey=APP))
         assert (answer.accepted, answer.reason, answer.simulated) == (True, "80000000", False)
         assert [received.is_dry for received in hms.simulator.received] == [True]

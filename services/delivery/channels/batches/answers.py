@@ -1,4 +1,4 @@
-"""Huawei's answers to requests for many devices, of both generations: what follows from each code of a table."""
+"""Answers that are codes: what follows from each, by the table of a vendor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,56 +18,63 @@ from services.delivery.channels import (
 from services.domain.recorded_reasons import FixedReason
 
 UNKNOWN = 0
-ACCEPTED = "80000000"
-SOME_REFUSED = "80100000"
-ALL_INVALID = "80300007"
 
 CREDENTIALS_REFUSED = FixedReason.CREDENTIALS_REFUSED
-"""In the place of a code, where Huawei grants no access token, so that no request is made."""
+"""In the place of a code, where the vendor grants no access token, so that no request is made."""
 
 NO_ACCESS_TOKEN = FixedReason.NO_ACCESS_TOKEN
 """In the place of a code, while the token server does not answer, so that no request is made."""
 
 RENEWED = "new access token"
-PLAIN = "normal importance"
-"""Variants of a message: its access token was renewed; it asks for no high importance."""
+PLAIN = "without what needs a right"
+AGAIN = "once more"
+"""Variants of a message: its access token was renewed; it asks for nothing that needs a right; it is sent again."""
 
 
 class AnswerAction(Enum):
     """What an answer means."""
 
     ACCEPT = auto()
-    """Huawei has the message."""
+    """The vendor has the message."""
 
     FAIL = auto()
     """The request is wrong, and would be again."""
 
     RETURN = auto()
-    """Huawei does not carry it to this device; nothing is wrong with the request."""
+    """The vendor does not carry it to this device; nothing is wrong with the request."""
 
     REMOVE = auto()
     """The address is no more, or that of another app."""
 
     RENEW_TOKEN = auto()
-    """Huawei does not accept the access token: send once with a new one, then stop the app."""
+    """The vendor does not accept the access token: send once with a new one, then stop the app."""
 
     STOP_APP = auto()
-    """Huawei does not accept the app's credentials: open the app's circuit and retry."""
+    """The vendor does not accept the app's credentials: open the app's circuit and retry."""
 
     LOWER = auto()
-    """The app has no right to high importance: send once with a normal one."""
+    """The app lacks a right that the message asks for: send once without that."""
+
+    SEND_AGAIN = auto()
+    """It may be accepted the second time: send once more at once."""
+
+    USED_UP = auto()
+    """The day's quota of such messages is used up: send none of them until the vendor's next day."""
 
     SPLIT = auto()
     """There are too many addresses in a request: the sender makes it smaller."""
 
     RETRY = auto()
-    """Huawei did not accept the message; it may later."""
+    """The vendor did not accept the message; it may later."""
+
+    SLOW_DOWN = auto()
+    """The vendor did not accept the message, and wants no requests for a while."""
 
     REPEAT = auto()
-    """It is unknown whether Huawei accepted the message: retry with the same tag."""
+    """It is unknown whether the vendor accepted the message: retry with the same tag."""
 
 
-class HuaweiCode(NamedTuple):
+class AnswerCode(NamedTuple):
     """The meaning of a result code. `words`: for people, short, and nothing of a request."""
 
     action: AnswerAction
@@ -78,11 +85,9 @@ _BY_STATUS: Mapping[int, AnswerAction] = {
     401: AnswerAction.RENEW_TOKEN,
     403: AnswerAction.STOP_APP,
     404: AnswerAction.STOP_APP,
-    429: AnswerAction.RETRY,
-    503: AnswerAction.RETRY,
+    429: AnswerAction.SLOW_DOWN,
+    503: AnswerAction.SLOW_DOWN,
 }
-FLOW_CONTROL = frozenset((429, 503))
-"""Statuses after which Huawei wants no requests for a while."""
 
 _CREDENTIALS_ACCEPTED = frozenset(
     (
@@ -92,28 +97,30 @@ _CREDENTIALS_ACCEPTED = frozenset(
         AnswerAction.REMOVE,
         AnswerAction.LOWER,
         AnswerAction.SPLIT,
+        AnswerAction.SEND_AGAIN,
+        AnswerAction.USED_UP,
     )
 )
 
 
 class AnswerTable(NamedTuple):
-    """The codes of one generation of the call.
+    """The codes of one call of a vendor.
 
     `codes`: the documented ones, and two of our own. `by_beginning`: any other, handled by its beginning or else by the
     status. `alarm`, `credentials_refused`: what people are told of refusals, and of refused credentials.
     """
 
-    codes: Mapping[str, HuaweiCode]
+    codes: Mapping[str, AnswerCode]
     by_beginning: Mapping[str, AnswerAction]
     alarm: str
     credentials_refused: str
 
 
 @dataclass(frozen=True, slots=True)
-class HuaweiAnswer:
-    """Huawei's answer to a message. Status UNKNOWN: there was none, so Huawei may or may not have accepted it.
+class CodedAnswer:
+    """A vendor's answer to a message. Status UNKNOWN: there was none, so the vendor may or may not have accepted it.
 
-    `code`: Huawei's result code, or "". `why`: in its place, why there is no answer.
+    `code`: the vendor's result code, or "". `why`: in its place, why there is no answer.
     """
 
     table: ClassVar[AnswerTable]
@@ -125,8 +132,8 @@ class HuaweiAnswer:
 
     @property
     def reason(self) -> str:
-        """The code and its meaning; nothing of what Huawei writes besides, which may quote the message."""
-        if self.code == ACCEPTED:
+        """The code and its meaning; nothing of what the vendor writes besides, which may quote the message."""
+        if self.action is AnswerAction.ACCEPT:
             return ""
         if self.code:
             known = self.table.codes.get(self.code)
@@ -153,7 +160,7 @@ class HuaweiAnswer:
         return self.reason or self.code if self.code in self.table.codes else str(self.status or "none")
 
 
-def react(answer: HuaweiAnswer, history: RetryHistory) -> Reaction:
+def react(answer: CodedAnswer, history: RetryHistory) -> Reaction:
     """Decide what follows for one message."""
     action = answer.action
     alarm = f"{answer.table.alarm}: {answer.reason}"
@@ -165,22 +172,24 @@ def react(answer: HuaweiAnswer, history: RetryHistory) -> Reaction:
             return Reaction(RemoveAddress(), circuit)
         case AnswerAction.LOWER if PLAIN not in history.variants:
             return Reaction(ResendOnce(PLAIN), circuit)
-        case AnswerAction.RETURN:
+        case AnswerAction.SEND_AGAIN if AGAIN not in history.variants:
+            return Reaction(ResendOnce(AGAIN), circuit)
+        case AnswerAction.RETURN | AnswerAction.SEND_AGAIN:
             return Reaction(RecordFailed(), circuit)
-        case AnswerAction.FAIL | AnswerAction.LOWER | AnswerAction.SPLIT:
+        case AnswerAction.FAIL | AnswerAction.LOWER | AnswerAction.SPLIT | AnswerAction.USED_UP:
             return Reaction(RecordFailed(), circuit, alarm)
         case AnswerAction.RENEW_TOKEN if RENEWED not in history.variants:
             return Reaction(ResendOnce(RENEWED))
         case AnswerAction.RENEW_TOKEN | AnswerAction.STOP_APP:
             told = answer.table.credentials_refused if answer.code == CREDENTIALS_REFUSED else alarm
             return Reaction(RetryLater(), CircuitChange.OPEN, told)
-        case AnswerAction.RETRY | AnswerAction.REPEAT:
+        case AnswerAction.RETRY | AnswerAction.SLOW_DOWN | AnswerAction.REPEAT:
             return Reaction(RetryLater(answer.retry_after_ms, is_unknown=action is AnswerAction.REPEAT))
         case _:
             assert_never(action)
 
 
-Answer = TypeVar("Answer", bound=HuaweiAnswer)
+Answer = TypeVar("Answer", bound=CodedAnswer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Requests to Huawei, each for up to 1,000 devices of one push: one sender for each set of credentials."""
+"""Requests to a vendor, each for some devices of one push: one sender for each set of credentials."""
 
 import asyncio
 from collections import deque
@@ -8,87 +8,110 @@ from typing import Generic, NamedTuple, Protocol
 
 from services.delivery.channels import CredentialsError, PendingRequest, backoff_ms
 from services.delivery.channels.access_tokens import AccessTokens
-from services.delivery.channels.http1 import Http1Server
-from services.delivery.channels.huawei.answers import (
-    ALL_INVALID,
+from services.delivery.channels.batches.answers import (
     CREDENTIALS_REFUSED,
-    FLOW_CONTROL,
     NO_ACCESS_TOKEN,
     UNKNOWN,
     Answer,
     AnswerAction,
     BatchAnswer,
 )
+from services.delivery.channels.http1 import Http1Server
 from services.errors import UnavailableError
-from services.net.http.client import NoAnswerError
+from services.net.http.client import HttpAnswer, HttpClientConnection, NoAnswerError
 from services.process import background
 from services.process.clock import Clock
 from services.process.logs import logger
 from services.process.metrics import CHANNEL_ANSWERS
 
-MAX_TOKENS = 1000
-"""Huawei's limit of a request."""
-
-CONNECTIONS = 4
-"""Requests of a sender at a time."""
-
 MAX_ANSWER_BYTES = 4 << 20
-"""An answer may repeat all tokens of a request, and a token may have 2,048 characters."""
+"""An answer may repeat all addresses of a request, and an address may have 2,048 characters."""
 
 _SUSPICIOUS = 20
-"""From so many tokens on, all of which Huawei calls invalid, the credentials may be those of another app."""
+"""From so many addresses on, all of which the vendor calls invalid, the credentials may be those of another app."""
 
 
 class BatchMessage(Protocol):
-    """The message of a push for all devices. `headers`: what its requests have besides those of all."""
+    """The message of a push for all devices."""
 
     @property
-    def headers(self) -> Mapping[str, str]: ...
+    def headers(self) -> Mapping[str, str]:
+        """What its requests have besides those of all."""
+        ...
+
+    @property
+    def quota(self) -> str:
+        """Which of the vendor's daily quotas it counts for; "" for none."""
+        ...
 
     def body(
         self, msgid: int, tokens: Sequence[str], now_ms: int, *, is_plain: bool = False, dry: bool = False
     ) -> bytes:
-        """Return the body of a request. `is_plain`: without high importance. `dry`: for a check of credentials."""
+        """Return the body of a request. `is_plain`: without what needs a right. `dry`: for a check of credentials."""
         ...
 
 
 class BatchRequest(NamedTuple):
-    """A message for one device. Requests with one message id and way differ in their tokens alone."""
+    """A message for one device. Requests with one message id and way differ in their addresses alone."""
 
     message: BatchMessage
     msgid: int
     token: str
 
 
-@dataclass(frozen=True, slots=True)
-class HuaweiCall(Generic[Answer]):
-    """The call of one generation, with one set of credentials. `channel`: its name in metrics.
+class Post(NamedTuple):
+    """A request as it is posted."""
 
-    `answer` makes an answer of our own, from a status and a code or a `why`; `read` reads one of Huawei's, from the
-    status, the header retry-after, the body, and the present time in ms.
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def bearing(access_token: str, body: bytes, now_ms: int) -> Post:
+    """Return a request of JSON that bears an access token (RFC 6750)."""
+    return Post({"authorization": f"Bearer {access_token}", "content-type": "application/json"}, body)
+
+
+def _no_midnight(now_ms: int) -> int:
+    return now_ms
+
+
+@dataclass(frozen=True, slots=True)
+class VendorCall(Generic[Answer]):
+    """A vendor's call, with one set of credentials. `channel`: its name in metrics.
+
+    `answer` makes an answer of our own, from a status and a code or a `why`; `read` reads one of the vendor's, from the
+    status, the header retry-after, the body, and the present time in ms. `authorised`: the request for an access token,
+    the body of a message and the present time in ms. `max_tokens`: devices of a request. `connections`: requests at a
+    time. `next_day_ms`: when a day's quota that is used up at a time begins anew.
     """
 
     channel: str
     path: str
     answer: type[Answer]
     read: Callable[[int, str, bytes, int], BatchAnswer[Answer]]
+    authorised: Callable[[str, bytes, int], Post] = bearing
+    max_tokens: int = 1
+    connections: int = 4
+    next_day_ms: Callable[[int], int] = _no_midnight
 
 
 class _Way(NamedTuple):
     """What requests must have in common to be sent as one."""
 
     msgid: int
+    quota: str
     is_plain: bool
 
 
 class BatchSender(Generic[Answer]):
     """Sends the messages of one set of credentials, those of one push together.
 
-    While Huawei asks for fewer requests, or cannot be reached, nothing is sent. Messages are kept meanwhile: those that
-    are shown by another way, or end, are not sent afterwards. Without an access token they are answered, and not sent.
+    While the vendor asks for fewer requests, or cannot be reached, nothing is sent. Messages are kept meanwhile: those
+    that are shown by another way, or end, are not sent afterwards. Without an access token, or while their quota of the
+    day is used up, they are answered, and not sent.
     """
 
-    def __init__(self, call: HuaweiCall[Answer], server: Http1Server, tokens: AccessTokens, clock: Clock) -> None:
+    def __init__(self, call: VendorCall[Answer], server: Http1Server, tokens: AccessTokens, clock: Clock) -> None:
         self._call = call
         self._server = server
         self._tokens = tokens
@@ -96,10 +119,12 @@ class BatchSender(Generic[Answer]):
         self._queue: dict[_Way, deque[PendingRequest[BatchRequest, Answer]]] = {}
         self._requests: set[asyncio.Task[None]] = set()
         self._waiting: set[asyncio.Task[None]] = set()
-        self._max_tokens = MAX_TOKENS
+        self._max_tokens = call.max_tokens
         self._token = ""
         self._failures = 0
         self._held_until_ms = 0
+        self._used_up: dict[str, tuple[int, Answer]] = {}
+        """By quota: until when it is used up, and the vendor's answer that said so."""
         self._is_scheduled = False
         self._closed = False
 
@@ -114,11 +139,12 @@ class BatchSender(Generic[Answer]):
 
     def submit(self, pending: PendingRequest[BatchRequest, Answer], *, is_plain: bool) -> None:
         """Send the message with others of its push, as soon as a request may be made."""
-        self._queue.setdefault(_Way(pending.request.msgid, is_plain), deque()).append(pending)
+        request = pending.request
+        self._queue.setdefault(_Way(request.msgid, request.message.quota, is_plain), deque()).append(pending)
         self._schedule()
 
     async def check(self, message: BatchMessage, token: str) -> Answer:
-        """Have Huawei judge a message to an address that nobody has; return the answer."""
+        """Have the vendor judge a message to an address that nobody has; return the answer."""
         now_ms = self._clock.now_ms()
         if self.held_ms:
             return self._call.answer(503, why=f"no requests for {self.held_ms // 1000} s, after refusals")
@@ -126,8 +152,7 @@ class BatchSender(Generic[Answer]):
             access_token = await self._tokens.text()
             connection = await self._server.connect()
             body = message.body(0, [token], now_ms, dry=True)
-            headers = _headers(access_token, message)
-            answer = await self._server.post(connection, self._call.path, headers, body)
+            answer = await self._post(connection, access_token, message, body)
         except CredentialsError:
             return self._call.answer(401, CREDENTIALS_REFUSED)
         except (UnavailableError, NoAnswerError) as error:
@@ -153,17 +178,27 @@ class BatchSender(Generic[Answer]):
 
     def _send_queued(self) -> None:
         self._is_scheduled = False
-        while self._queue and not self._closed and len(self._requests) < CONNECTIONS and self._may_send():
+        self._answer_used_up()
+        while self._queue and not self._closed and len(self._requests) < self._call.connections and self._may_send():
             task = background.start(f"request of {self._call.channel}", self._send(*self._take(), self._token))
             self._requests.add(task)
             task.add_done_callback(self._on_done)
+
+    def _answer_used_up(self) -> None:
+        """Answer messages whose quota of the day is used up, as the vendor has answered before."""
+        now_ms = self._clock.now_ms()
+        self._used_up = {quota: used for quota, used in self._used_up.items() if used[0] > now_ms}
+        if self._used_up:
+            for way in [way for way in self._queue if way.quota in self._used_up]:
+                for pending in self._queue.pop(way):
+                    pending.answered(self._used_up[way.quota][1])
 
     def _on_done(self, task: "asyncio.Task[None]") -> None:
         self._requests.discard(task)
         self._schedule()
 
     def _may_send(self) -> bool:
-        """Whether there is an access token, and Huawei takes requests; if not, one task waits for it."""
+        """Whether there is an access token, and the vendor takes requests; if not, one task waits for it."""
         if not self.held_ms and (token := self._tokens.current()) is not None:
             self._token = token
             return True
@@ -223,13 +258,19 @@ class BatchSender(Generic[Answer]):
         message = wanted[0].request.message
         body = message.body(way.msgid, tokens, self._clock.now_ms(), is_plain=way.is_plain)
         try:
-            answer = await self._server.post(connection, self._call.path, _headers(access_token, message), body)
+            answer = await self._post(connection, access_token, message, body)
         except NoAnswerError as error:
             self._note(way, wanted, access_token, BatchAnswer(self._call.answer(UNKNOWN, why=str(error))))
             return
         retry_after = answer.headers.get("retry-after", "")
         found = self._call.read(answer.status, retry_after, answer.body, self._clock.now_ms())
         self._note(way, wanted, access_token, found)
+
+    async def _post(
+        self, connection: HttpClientConnection, access_token: str, message: BatchMessage, body: bytes
+    ) -> HttpAnswer:
+        headers, posted = self._call.authorised(access_token, body, self._clock.now_ms())
+        return await self._server.post(connection, self._call.path, {**headers, **message.headers}, posted)
 
     def _note(
         self,
@@ -247,16 +288,21 @@ class BatchSender(Generic[Answer]):
             return
         if action is AnswerAction.RENEW_TOKEN:
             self._tokens.refuse(access_token)
-        if answer.code == ALL_INVALID and len(batch) >= _SUSPICIOUS:
+        answers = [found.of(pending.request.token) for pending in batch]
+        if len(batch) >= _SUSPICIOUS and all(each.action is AnswerAction.REMOVE for each in answers):
             logger.warning(
-                "Huawei calls all addresses invalid: are the credentials those of their app?", path=self._call.path
+                "all addresses are called invalid: are the credentials those of their app?",
+                channel=self._call.channel,
+                path=self._call.path,
             )
-        if answer.status in FLOW_CONTROL:
+        if action is AnswerAction.SLOW_DOWN:
             self._fail(answer.retry_after_ms)
         elif answer.status != UNKNOWN:
             self._failures = 0
-        for pending in batch:
-            pending.answered(found.of(pending.request.token))
+        if action is AnswerAction.USED_UP:
+            self._used_up[way.quota] = self._call.next_day_ms(self._clock.now_ms()), answer
+        for pending, each in zip(batch, answers, strict=True):
+            pending.answered(each)
 
     def _fail(self, wait_ms: int = 0) -> None:
         """Send nothing for a time, which grows with each failure."""
@@ -266,7 +312,7 @@ class BatchSender(Generic[Answer]):
 
 
 class VariantSender(Generic[Answer]):
-    """Sends messages with one app's credentials; `is_plain`: without asking for high importance."""
+    """Sends messages with one app's credentials; `is_plain`: without what needs a right."""
 
     def __init__(self, batches: BatchSender[Answer], *, is_plain: bool = False) -> None:
         self.batches = batches
@@ -274,10 +320,6 @@ class VariantSender(Generic[Answer]):
 
     def submit(self, pending: PendingRequest[BatchRequest, Answer], /) -> None:
         self.batches.submit(pending, is_plain=self._is_plain)
-
-
-def _headers(access_token: str, message: BatchMessage) -> dict[str, str]:
-    return {"authorization": f"Bearer {access_token}", "content-type": "application/json", **message.headers}
 
 
 def _is_wanted(pending: PendingRequest[BatchRequest, Answer]) -> bool:
