@@ -5,11 +5,13 @@ derives from these rows are left out.
 """
 
 import hashlib
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from analytics.ingestion.tables.catalogue import TABLES
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.columns import ATTRIBUTES
-from analytics.store.retention import HISTORY
+from analytics.store.retention_days import AGES, CONTENTS
 
 LATEST_ONLY = "devices"
 """The topic of this table is compacted, so only the latest state of each device can be rebuilt."""
@@ -31,6 +33,8 @@ WHERE minute <= last
 """
 """Connections up to each gateway's last count: later changes affect no answer, and a restart may have lost them."""
 
+_SINCE = "fromUnixTimestamp64Milli({since_ms:Int64})"
+
 _TOKENS = """
 SELECT count(), sum(cityHash64(appkey, device, token)) FROM (SELECT DISTINCT appkey, device, token FROM device_tokens)
 """
@@ -41,20 +45,27 @@ async def counts(clickhouse: ClickHouse) -> dict[str, int]:
     return {table: (await clickhouse.rows(f"SELECT count() FROM {table} FINAL"))[0][0] for table in sorted(TABLES)}  # noqa: S608
 
 
-async def digest(clickhouse: ClickHouse, since_ms: int = 0) -> str:
+_ALL: Mapping[str, int] = MappingProxyType({})
+
+
+async def digest(clickhouse: ClickHouse, since_ms: Mapping[str, int] = _ALL) -> str:
     """Return the same digest for the same contents, whatever batches they were inserted in.
 
-    In tables with a retention, facts before `since_ms` (milliseconds since 1970 UTC) are left out.
+    Rows of a table of AGES, and contents in one of CONTENTS, that are from before the table's `since_ms` (milliseconds
+    since 1970 UTC) are left out.
     """
     lines = await table_digests(clickhouse, since_ms)
     return hashlib.sha256("".join(f"{table} {found}\n" for table, found in lines.items()).encode()).hexdigest()
 
 
-async def table_digests(clickhouse: ClickHouse, since_ms: int = 0) -> dict[str, str]:
+async def table_digests(clickhouse: ClickHouse, since_ms: Mapping[str, int] = _ALL) -> dict[str, str]:
     """Return what `digest` is made of: the number of rows of each table, and a hash of them."""
     queries = {table: _hash_query(table) for table in sorted(TABLES)}
     queries |= {"connection_changes": _CONNECTIONS, "device_tokens": _TOKENS}
-    found = {table: (await clickhouse.rows(query, {"since_ms": since_ms}))[0] for table, query in queries.items()}
+    found = {
+        table: (await clickhouse.rows(query, {"since_ms": since_ms.get(table, 0)}))[0]
+        for table, query in queries.items()
+    }
     return {table: f"{count} {total}" for table, (count, total) in found.items()}
 
 
@@ -72,8 +83,8 @@ def _hash_query(table: str) -> str:
     columns = ", ".join(compared_columns(table))
     hashed = ", ".join(_hashed(table, name) for name in compared_columns(table))
     rows = f"SELECT {columns}, _offset FROM {table} FINAL"  # noqa: S608
-    if table in HISTORY:
-        rows += f" WHERE {HISTORY[table]} >= fromUnixTimestamp64Milli({{since_ms:Int64}})"
+    if table in AGES:
+        rows += f" WHERE {AGES[table]} >= {_SINCE}"
     if table == LATEST_ONLY:
         rows += " ORDER BY appkey, partition, token, _offset DESC LIMIT 1 BY appkey, partition, token"
     return f"SELECT count(), sum(cityHash64({hashed})) FROM ({rows})"  # noqa: S608
@@ -82,4 +93,6 @@ def _hash_query(table: str) -> str:
 def _hashed(table: str, column: str) -> str:
     if table == "push_values" and column in _OF_RESOLVED:
         return f"if(attributes_until > 0, cityHash64({column}), 0)"
+    if column in CONTENTS.get(table, ()):
+        return f"if(time >= {_SINCE}, {column}, '')"
     return column

@@ -36,9 +36,10 @@ def build(settings: AnalyticsSettings, context: RoleContext) -> BuiltRole:
     )
     timeouts = _START_TIMEOUTS if settings.clickhouse_url else _START_TIMEOUTS_WITH_CHDB
     is_first = settings.shard == 0
-    store = AnalyticsStore(clickhouse, settings.history_days, settings.zone(), is_first=is_first, timeouts=timeouts)
+    days, zone = settings.retention_days(), settings.zone()
+    store = AnalyticsStore(clickhouse, days, zone, is_first=is_first, timeouts=timeouts)
     ahead = clickhouse.limited(settings.query_limits()._replace(seconds=_PREWARM_S))
-    prewarm = [Prewarm(ahead, context.clock, settings.zone())] if is_first else []
+    prewarm = [Prewarm(ahead, context.clock, zone)] if is_first else []
     erasures = ErasureBatches(context.log, store, clickhouse, ingestion, context.clock, settings.erasure_batch_s)
     return BuiltRole(
         ROLE_NAME,

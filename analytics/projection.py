@@ -14,6 +14,7 @@ from analytics.statistics.logins import count_days
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import check_migrated, migrate
 from analytics.store.retention import apply_retention
+from analytics.store.retention_days import RetentionDays
 from services.errors import UnavailableError
 from services.log.port import Log
 from services.process import background
@@ -41,7 +42,7 @@ class AnalyticsStore:
     def __init__(
         self,
         clickhouse: ClickHouse,
-        history_days: int,
+        retention_days: RetentionDays,
         zone: ZoneInfo,
         *,
         is_first: bool = True,
@@ -50,7 +51,7 @@ class AnalyticsStore:
         self.opened = asyncio.Event()
         self._clickhouse = clickhouse
         self._is_first = is_first
-        self._history_days = history_days
+        self._retention_days = retention_days
         self._zone = zone
         self._timeouts = timeouts
         self._failed = asyncio.Event()
@@ -95,7 +96,7 @@ class AnalyticsStore:
             await check_migrated(self._clickhouse)
             return
         await migrate(self._clickhouse)
-        await apply_retention(self._clickhouse, self._history_days)
+        await apply_retention(self._clickhouse, self._retention_days)
         await count_days(self._clickhouse, self._zone)
 
 

@@ -22,8 +22,6 @@ from services.replica.replay import ReplayComparison, ReplaySource, UnreportedPr
 PAST = "_past"
 """Suffix of the database with the state of an earlier moment."""
 
-_DAY_MS = 86_400_000
-
 
 async def rebuild(settings: AnalyticsSettings, source: ReplaySource) -> str:
     """Empty the store and fill it from the log up to the ends; return its digest. The role must not be running.
@@ -93,6 +91,6 @@ async def _fold(settings: AnalyticsSettings, source: ReplaySource, clickhouse: C
     await forget(clickhouse, await read_erasures(source.log, source.ends))
 
 
-def _retained_since_ms(settings: AnalyticsSettings) -> int:
-    """Return since when both stores have all rows: one day less than retention, as ClickHouse drops rows at merges."""
-    return SystemClock().now_ms() - (settings.history_days - 1) * _DAY_MS
+def _retained_since_ms(settings: AnalyticsSettings) -> dict[str, int]:
+    """Return since when both stores have all rows and contents of tables with a retention."""
+    return settings.retention_days().compared_since_ms(SystemClock().now_ms())

@@ -1,32 +1,9 @@
-"""How long rows are kept. ClickHouse drops older rows by itself, when it merges."""
+"""How long rows are kept, and contents in them. ClickHouse drops what is older by itself, when it merges."""
+
+import re
 
 from analytics.store.clickhouse import ClickHouse
-from services.domain.statistics_rows import LOGIN_DAYS
-
-ACK_DAYS = 2
-HISTORY = {
-    "deliveries": "time",
-    "push_outcomes": "time",
-    "push_channels": "time",
-    "push_values": "time",
-    "sessions": "time",
-    "device_commands": "time",
-    "login_days": "day",
-    "login_counts": "day",
-    "connection_counts": "minute",
-    "connection_changes": "minute",
-    "connection_hours": "hour",
-}
-"""Tables kept for at least `history_days`, with the column of a row's age.
-
-Commands, audiences and devices are kept for ever.
-"""
-
-_OF_LOG_INS = frozenset({"sessions", "login_days"})
-"""Tables of HISTORY that are kept longer than the others, by the longest of LOGIN_DAYS.
-
-A date's numbers of logged-in users need the days before it. `login_days` is filled from `sessions` for another zone.
-"""
+from analytics.store.retention_days import AGES, CONTENTS, RetentionDays
 
 _EXPIRED_OUTCOMES = r"""
 SELECT toUInt32OrZero(extract(engine_full, 'toIntervalDay\\((\\d+)\\)')) AS days FROM system.tables
@@ -40,23 +17,37 @@ SELECT toUnixTimestamp64Milli(now64(3) - toIntervalDay(days)) FROM (
   WHERE database = currentDatabase() AND name = 'push_outcomes')
 WHERE days > 0
 """
-_TABLES = "SELECT name, engine_full FROM system.tables WHERE database = currentDatabase()"
+_TABLES = "SELECT name, engine_full, create_table_query FROM system.tables WHERE database = currentDatabase()"
 
 
-def kept_days(history_days: int) -> dict[str, int]:
-    """Return for how many days each table with a retention keeps its rows."""
-    of_history = {table: history_days + (max(LOGIN_DAYS) if table in _OF_LOG_INS else 0) for table in HISTORY}
-    return {**of_history, "acks": ACK_DAYS}
-
-
-async def apply_retention(clickhouse: ClickHouse, history_days: int) -> None:
-    """Keep rows for `kept_days` of their tables. Alters only tables with another retention."""
-    engines = dict[str, str](await clickhouse.rows(_TABLES))  # type: ignore[arg-type]
-    columns = {**HISTORY, "acks": "time"}
-    for table, days in kept_days(history_days).items():
-        ttl = f"toDateTime({columns[table]}) + toIntervalDay({days})"
-        if f"TTL {ttl} " not in engines[table]:
+async def apply_retention(clickhouse: ClickHouse, days: RetentionDays) -> None:
+    """Keep rows and contents for these days. Alters only tables that keep them for another time."""
+    found = await clickhouse.rows(_TABLES)
+    engines = {name: engine for name, engine, _ in found}
+    for table, kept in days.of_tables().items():
+        ttl = _ttl(AGES[table], kept)
+        if ttl and f"TTL {ttl} " not in engines[table]:
             await clickhouse.command(f"ALTER TABLE {table} MODIFY TTL {ttl}")
+        elif not ttl and " TTL " in engines[table]:
+            await clickhouse.command(f"ALTER TABLE {table} REMOVE TTL")
+    definitions = {name: definition for name, _, definition in found}
+    for table, columns in CONTENTS.items():
+        for column in columns:
+            await _keep_contents(clickhouse, table, column, definitions[table], _ttl("time", days.contents))
+
+
+async def _keep_contents(clickhouse: ClickHouse, table: str, column: str, definition: str, ttl: str) -> None:
+    stored = re.search(rf"`{column}` ([^`]*?)(?: TTL ([^`]*?))?(?:, `|, INDEX |\)[^`]*$)", definition)
+    assert stored, table
+    if ttl and stored[2] != ttl:
+        await clickhouse.command(f"ALTER TABLE {table} MODIFY COLUMN {column} {stored[1]} TTL {ttl}")
+    elif not ttl and stored[2]:
+        await clickhouse.command(f"ALTER TABLE {table} MODIFY COLUMN {column} REMOVE TTL")
+
+
+def _ttl(column: str, days: int | None) -> str:
+    """Return the expression of a time to live, as ClickHouse writes it; empty for ever."""
+    return "" if days is None else f"toDateTime({column}) + toIntervalDay({days})"
 
 
 async def expired_outcome_days(clickhouse: ClickHouse, appkey: str, push: int) -> int:

@@ -58,6 +58,10 @@ def context(log: Log) -> RoleContext:
         ({"clickhouse_url": "http://host:port"}, "CARILLON_CLICKHOUSE_URL"),
         ({"shards": "2"}, "CARILLON_CLICKHOUSE_URL"),
         ({"timezone": "Mars/Olympus"}, "CARILLON_TIMEZONE"),
+        ({"audit_days": "100"}, "CARILLON_AUDIT_DAYS is 100: use 366 or more"),
+        ({"content_days": "0"}, "CARILLON_CONTENT_DAYS is '0': use a whole number >= 1"),
+        ({"session_days": "7"}, "CARILLON_SESSION_DAYS is '7': use a whole number >= 31"),
+        ({"refusal_days": "31"}, "CARILLON_REFUSAL_DAYS is '31': use a whole number <= 30"),
     ],
 )
 def test_wrong_settings(tmp_path: Path, env: dict[str, str], name: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.retention import apply_retention
+from analytics.store.retention_days import RetentionDays
 from protos.analytics.v1.analytics_pb2 import (
     Category,
     ConnectionsRow,
@@ -169,7 +170,7 @@ async def test_invalid_requests(log: SqliteLog, clickhouse: ClickHouse, tmp_path
 
 async def test_old_facts_are_dropped(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     now_ms = await value(clickhouse, "SELECT toUnixTimestamp64Milli(now64(3))")
-    await apply_retention(clickhouse, 400)
+    await apply_retention(clickhouse, RetentionDays(400))
     new_records = []
     for n, age in enumerate((1, 3, 399, 401, 431)):
         at = now_ms - age * DAY_MS
@@ -185,14 +186,14 @@ async def test_old_facts_are_dropped(log: SqliteLog, clickhouse: ClickHouse, tmp
         await clickhouse.command(f"OPTIMIZE TABLE {table} FINAL")
         assert await value(clickhouse, f"SELECT count() FROM {table}") == count, table
 
-    await apply_retention(clickhouse, 100)
+    await apply_retention(clickhouse, RetentionDays(100))
     assert "toIntervalDay(130)" in await value(
         clickhouse, "SELECT engine_full FROM system.tables WHERE database = currentDatabase() AND name = 'sessions'"
     )
-    await apply_retention(clickhouse, 100)
+    await apply_retention(clickhouse, RetentionDays(100))
     mutations = "SELECT count() FROM system.mutations WHERE database = currentDatabase() AND table = 'sessions'"
     done = await value(clickhouse, mutations)
-    await apply_retention(clickhouse, 100)
+    await apply_retention(clickhouse, RetentionDays(100))
     assert await value(clickhouse, mutations) == done, "what is so already is not changed again"
 
 

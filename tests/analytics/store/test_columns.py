@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from analytics.store.columns import ATTRIBUTES
-from analytics.store.retention import ACK_DAYS, HISTORY, kept_days
+from analytics.store.retention_days import ACK_DAYS, AUDIT, CONTENTS, HISTORY, REFUSALS, SESSIONS, RetentionDays
 from testkit.repository import ROOT
 from tests.analytics.records import APP, T0
 from tests.analytics.statistics.sync_store import SyncStore
@@ -75,9 +75,17 @@ def test_every_table_is_documented_with_its_key_and_columns(store: SyncStore) ->
 
 def test_retention_and_partitions_are_documented(store: SyncStore) -> None:
     documentation = documented()
-    days = {"acks": f"{ACK_DAYS} days", "login_before": "2 days", "refused_requests": "30 days"}
-    of_history = {name: f"history and {more} days" if (more := kept_days(0)[name]) else "history" for name in HISTORY}
-    expected = dict.fromkeys(documentation, "") | of_history | days
+    more = {table: days for table, days in RetentionDays(0).of_tables().items() if table in SESSIONS and days}
+    expected = {
+        **dict.fromkeys(documentation, ""),
+        **dict.fromkeys(HISTORY, "history"),
+        **{name: f"sessions and {more[name]} days" if name in more else "sessions" for name in SESSIONS},
+        **dict.fromkeys(AUDIT, "audit"),
+        **dict.fromkeys(REFUSALS, "refusals"),
+        **dict.fromkeys(CONTENTS, "for ever, but contents"),
+        "acks": f"{ACK_DAYS} days",
+        "login_before": "2 days",
+    }
     assert {name: found.kept for name, found in documentation.items()} == expected
     parted = of_schema(store, "SELECT name, partition_key FROM system.tables WHERE database = currentDatabase()")
     for name in documentation:

@@ -11,7 +11,8 @@ import pytest
 
 from analytics.statistics.logins import count_days
 from analytics.store.clickhouse import ClickHouse
-from analytics.store.retention import HISTORY, apply_retention, kept_days
+from analytics.store.retention import apply_retention
+from analytics.store.retention_days import AGES, CONTENTS, RetentionDays
 from protos.analytics.v1.analytics_pb2 import (
     AuditPushRequest,
     AuditPushResponse,
@@ -26,6 +27,8 @@ from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from protos.push.v1.push_pb2 import Audience, Devices, Kind
 from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH
+from protos.runtime.v1.refusals_pb2 import Refusal, RefusalFact, Refusals
+from services.domain.topics import REFUSALS
 from services.log.port import NewRecord
 from services.log.sqlite.log import SqliteLog
 from services.process.clock import ManualClock, SystemClock
@@ -33,11 +36,14 @@ from tests.analytics.audit.test_export import exported, table
 from tests.analytics.every_answer import answers
 from tests.analytics.records import (
     APP,
+    app_changed,
     app_outcomes,
     connection_counts,
     device,
     device_command,
     finished,
+    meta,
+    new_record,
     outcomes,
     send,
     session,
@@ -50,6 +56,7 @@ if TYPE_CHECKING:
 
 DAY_MS = 86_400_000
 HISTORY_DAYS = 31
+DAYS = RetentionDays(HISTORY_DAYS)
 NOW_MS = SystemClock().now_ms() // DAY_MS * DAY_MS
 OLD_MS = NOW_MS - (HISTORY_DAYS + 39) * DAY_MS
 NEW_MS = NOW_MS - DAY_MS // 2
@@ -93,14 +100,16 @@ def history() -> list[NewRecord]:
 @pytest.fixture(autouse=True)
 async def no_early_drop(clickhouse: ClickHouse) -> None:
     """Keep the store from dropping old rows before a test says so: it may merge at any time."""
-    for name in (*HISTORY, "acks"):
+    for name in (*AGES, *CONTENTS):
         await clickhouse.command(f"SYSTEM STOP TTL MERGES {name}")
 
 
-async def drop_old_rows(clickhouse: ClickHouse) -> None:
-    """Drop rows past their retention now, as ClickHouse does at merges."""
-    await apply_retention(clickhouse, HISTORY_DAYS)
-    for name in (*HISTORY, "acks"):
+async def drop_old_rows(clickhouse: ClickHouse, days: RetentionDays = DAYS) -> None:
+    """Drop rows, and contents, past their retention now, as ClickHouse does at merges."""
+    await apply_retention(clickhouse, days)
+    for name, kept in {**days.of_tables(), **dict.fromkeys(CONTENTS, days.contents)}.items():
+        if kept is None:
+            continue
         await clickhouse.command(f"SYSTEM START TTL MERGES {name}")
         await clickhouse.command(f"ALTER TABLE {name} MATERIALIZE TTL SETTINGS mutations_sync = 2")
         await clickhouse.command(f"OPTIMIZE TABLE {name} FINAL")
@@ -134,8 +143,10 @@ async def test_old_rows_are_dropped_and_new_ones_kept(
     *of_late, _, _, _, receipts = await all_answers(analytics, NEW_MS, 2000)
     await all_answers(analytics, OLD_MS, 1000, 2000)
     await drop_old_rows(clickhouse)
-    for name, column in {**HISTORY, "acks": "time"}.items():
-        old = f"countIf(toDateTime({column}) + INTERVAL {kept_days(HISTORY_DAYS)[name]} DAY < now())"
+    for name, days in DAYS.of_tables().items():
+        if days is None or name == "refused_requests":
+            continue
+        old = f"countIf(toDateTime({AGES[name]}) + INTERVAL {days} DAY < now())"
         rows = await clickhouse.rows(f"SELECT {old}, count() > 0 FROM {name}")
         assert tuple(rows[0]) == (0, True), name
 
@@ -213,3 +224,67 @@ async def test_a_page_continues_behind_dropped_receipts(log: SqliteLog, clickhou
             later = await analytics.ListAcks(ListAcksRequest(appkey=APP, pos=pos, limit=10))
             assert [ack.msgid for ack in later.acks] == [2001]
             assert (await analytics.ListAcks(ListAcksRequest(appkey=APP, pos=later.pos, limit=10))).acks == []
+
+
+async def test_contents_actions_and_refusals_have_ends_of_their_own(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    """Of an old push the content goes; its row, which is counted, stays. Without a setting nothing goes."""
+    old_refusal, new_refusal = (Refusal(appkey=APP, time_ms=time_ms, result=401) for time_ms in (OLD_MS, NEW_MS))
+    await log.append(
+        [
+            *old_history(OLD_MS, 1000),
+            *old_history(NEW_MS, 2000),
+            app_changed("changed", time_ms=OLD_MS),
+            app_changed("changed", time_ms=NEW_MS),
+            new_record(
+                REFUSALS.name, 0, RefusalFact(meta=meta("old", OLD_MS), refusals=Refusals(refusals=[old_refusal]))
+            ),
+            new_record(
+                REFUSALS.name, 0, RefusalFact(meta=meta("new", NEW_MS), refusals=Refusals(refusals=[new_refusal]))
+            ),
+        ]
+    )
+    forever = RetentionDays(400)
+    await apply_retention(clickhouse, forever)
+    ends = RetentionDays(400, sessions=31, contents=31, audit=31, refusals=7)
+    titles = "SELECT msgid, title, text, request_json != '' FROM pushes FINAL ORDER BY msgid"
+    async with running_service(log, clickhouse, tmp_path, ManualClock(NOW_MS), "UTC") as analytics:
+        before = await clickhouse.rows(titles)
+        counted = await analytics.Statistics(_ALL_BROADCASTS)
+        await drop_old_rows(clickhouse, forever._replace(refusals=30))
+        assert await clickhouse.rows(titles) == before
+        assert await ages(clickhouse, "app_changes") == [OLD_MS, NEW_MS]
+
+        await drop_old_rows(clickhouse, ends)
+        assert await clickhouse.rows(titles) == [
+            (msgid, *(("", "", 0) if msgid < 2000 else contents)) for msgid, *contents in before
+        ]
+        assert [bool(title or text) for title, text in await clickhouse.rows(_BROADCASTS)] == [False, True]
+        for table in ("app_changes", "actions", "refused_requests", "sessions"):
+            assert all(age >= NEW_MS - DAY_MS for age in await ages(clickhouse, table)), table
+        assert await ages(clickhouse, "app_changes") == [NEW_MS]
+        assert await analytics.Statistics(_ALL_BROADCASTS) == counted
+        assert len(await ages(clickhouse, "deliveries")) == 6, "outcomes have another end"
+
+    done = await value(clickhouse, _MUTATIONS)
+    await apply_retention(clickhouse, ends)
+    assert await value(clickhouse, _MUTATIONS) == done, "what is so already is not changed again"
+    await apply_retention(clickhouse, forever)
+    with_ends = f"SELECT name FROM system.tables WHERE database = currentDatabase() AND {_HAS_END}"
+    assert not {name for (name,) in await clickhouse.rows(with_ends)} & {*CONTENTS, "actions", "app_changes"}
+
+
+_BROADCASTS = "SELECT title, text FROM broadcasts FINAL ORDER BY time"
+_MUTATIONS = "SELECT count() FROM system.mutations WHERE database = currentDatabase()"
+_HAS_END = "position(create_table_query, ' TTL ') > 0"
+_ALL_BROADCASTS = StatisticsRequest(
+    appkey=APP,
+    kind=StatisticsKind.STATISTICS_KIND_BROADCASTS,
+    dates=Dates(**{"from": day_of(OLD_MS), "to": day_of(NOW_MS)}),
+)
+
+
+async def ages(clickhouse: ClickHouse, table: str) -> list[int]:
+    rows = await clickhouse.rows(f"SELECT toUnixTimestamp64Milli(time) FROM {table} FINAL ORDER BY time")
+    return [age for (age,) in rows]

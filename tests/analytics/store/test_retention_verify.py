@@ -21,13 +21,16 @@ from tests.analytics.test_main import settings_in
 @pytest.mark.long
 async def test_a_store_that_dropped_old_rows_is_verified(log: SqliteLog, tmp_path: Path) -> None:
     """The log still has the dropped records, and so has the store rebuilt from it."""
-    settings = settings_in(tmp_path, history_days=str(HISTORY_DAYS))
+    days = str(HISTORY_DAYS)
+    settings = settings_in(tmp_path, history_days=days, content_days=days, refusal_days="7")
     await log.append(history())
     ends = await log.ends(sources(PARTITIONS))
     assert (await verify(settings, ReplaySource(log, ends))).equal
     clickhouse = connect(settings)
     await clickhouse.open()
-    await drop_old_rows(clickhouse)
+    assert await value(clickhouse, "SELECT countIf(title != '' OR text != '') FROM pushes FINAL") == 4
+    await drop_old_rows(clickhouse, settings.retention_days())
+    assert await value(clickhouse, "SELECT countIf(title != '' OR text != '') FROM pushes FINAL") == 2
     assert await value(clickhouse, "SELECT count() FROM deliveries") == 3
     assert await value(clickhouse, "SELECT count() FROM push_channels") == 1
     await clickhouse.close()
