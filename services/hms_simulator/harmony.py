@@ -15,16 +15,11 @@ from protos.registry.v1.apps_pb2 import App
 from services.domain.channel_credentials.harmony import HarmonyAccount
 from services.domain.channel_credentials.hms import HUAWEI_TOKEN_URL
 from services.hms_simulator.harmony_requests import HarmonyMessageSchema, HarmonyNotificationSchema, validate
-from services.hms_simulator.requests import (
-    JWT_EXPIRED,
-    NOT_AUTHENTICATED,
-    HmsRefusedError,
-    ReceivedRequest,
-    is_token,
-)
-from services.hms_simulator.server import PushKitSimulator
+from services.hms_simulator.push_kit import PushKitSimulator
+from services.hms_simulator.requests import JWT_EXPIRED, NOT_AUTHENTICATED, is_token
 from services.process.clock import Clock
 from services.push_simulator.certificates import SelfSigned
+from services.push_simulator.http1_service import PushRefusedError, ReceivedRequest, Script
 
 JWT_TOO_LONG = "80300036"
 _MAX_JWT_S = 86_400
@@ -53,7 +48,8 @@ class HarmonySimulator(PushKitSimulator[HarmonyMessageSchema]):
     def __init__(
         self, clock: Clock, host: str = "127.0.0.1", port: int = 0, certificate: SelfSigned | None = None
     ) -> None:
-        super().__init__(clock, host, port, certificate)
+        super().__init__(host, port, certificate)
+        self._clock = clock
         self._accounts: dict[str, tuple[HarmonyAccount, RSAKey]] = {}
 
     def register(self, account: HarmonyAccount) -> None:
@@ -77,10 +73,8 @@ class HarmonySimulator(PushKitSimulator[HarmonyMessageSchema]):
         self._authenticate(headers[":path"], headers.get("authorization", ""))
         return validate(body, headers.get("push-type", ""))
 
-    def refused_as(self, token: str, script: str) -> str:
-        if script in self.reasons:
-            return script
-        return "" if is_token(token) else "tokenFormatError"
+    def refused_as(self, token: str, script: Script) -> str:
+        return super().refused_as(token, script) or ("" if is_token(token) else "tokenFormatError")
 
     def told(self, valid: int, refused: Mapping[str, str]) -> str:
         by_reason: dict[str, list[str]] = {}
@@ -91,11 +85,11 @@ class HarmonySimulator(PushKitSimulator[HarmonyMessageSchema]):
     def _authenticate(self, path: str, authorization: str) -> None:
         claims = self._claims(path, authorization)
         if claims is None:
-            raise HmsRefusedError(NOT_AUTHENTICATED, "authentication error")
+            raise PushRefusedError(NOT_AUTHENTICATED, "authentication error")
         if claims.exp - claims.iat > _MAX_JWT_S:
-            raise HmsRefusedError(JWT_TOO_LONG, "the token is valid for more than a day")
+            raise PushRefusedError(JWT_TOO_LONG, "the token is valid for more than a day")
         if not claims.iat - _MAX_CLOCK_SKEW_S <= self._clock.now_ms() // 1000 < claims.exp:
-            raise HmsRefusedError(JWT_EXPIRED, "the token has expired")
+            raise PushRefusedError(JWT_EXPIRED, "the token has expired")
 
     def _claims(self, path: str, authorization: str) -> _Claims | None:
         """Return the claims of a JWT of the account that may send on this path; None: it is none."""

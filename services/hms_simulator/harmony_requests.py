@@ -14,9 +14,8 @@ from services.hms_simulator.requests import (
     TOO_LARGE,
     WRONG_MESSAGE,
     WRONG_PARAMETER,
-    HmsRefusedError,
-    ReceivedRequest,
 )
+from services.push_simulator.http1_service import PushRefusedError, ReceivedRequest
 
 WRONG_TTL = "80100004"
 TEST_TOKEN_COUNT = "80300030"  # noqa: S105  # a code, no secret
@@ -86,54 +85,54 @@ _requests = msgspec.json.Decoder(HarmonyMessageSchema)
 
 
 def validate(body: bytes, push_type: str) -> ReceivedRequest[HarmonyMessageSchema]:
-    """Read the body of `messages:send`. `push_type`: the header. RefusedError."""
+    """Read the body of `messages:send`. `push_type`: the header. PushRefusedError."""
     if push_type not in (NOTIFICATION, BACKGROUND):
-        raise HmsRefusedError(WRONG_PARAMETER, "push-type")
+        raise PushRefusedError(WRONG_PARAMETER, "push-type")
     try:
         message = _requests.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise HmsRefusedError(WRONG_PARAMETER, str(error)) from None
+        raise PushRefusedError(WRONG_PARAMETER, str(error)) from None
     is_test = message.push_options.test_message
     if not 1 <= len(message.token) <= MAX_TOKENS:
-        raise HmsRefusedError(TOKEN_COUNT, f"{len(message.token)} tokens")
+        raise PushRefusedError(TOKEN_COUNT, f"{len(message.token)} tokens")
     if is_test and len(message.token) > MAX_TEST_TOKENS:
-        raise HmsRefusedError(TEST_TOKEN_COUNT, f"{len(message.token)} tokens")
+        raise PushRefusedError(TEST_TOKEN_COUNT, f"{len(message.token)} tokens")
     if len(body) - len(msgspec.json.encode(message.token)) > MAX_BYTES:
-        raise HmsRefusedError(TOO_LARGE)
+        raise PushRefusedError(TOO_LARGE)
     _check_options(message.push_options)
     notification, data = message.payload.notification, message.payload.extra_data
     if (push_type == NOTIFICATION) != (notification is not UNSET) or (push_type == BACKGROUND) != bool(data):
-        raise HmsRefusedError(WRONG_MESSAGE, "the payload is not that of the push-type")
+        raise PushRefusedError(WRONG_MESSAGE, "the payload is not that of the push-type")
     if notification is not UNSET:
         _check_notification(notification)
-    return ReceivedRequest(message, is_test)
+    return ReceivedRequest(message, message.token, is_test)
 
 
 def _check_options(options: PushOptions) -> None:
     if not 1 <= options.ttl <= MAX_TTL_S:
-        raise HmsRefusedError(WRONG_TTL)
+        raise PushRefusedError(WRONG_TTL)
     if len(options.bi_tag.encode()) > 64:
-        raise HmsRefusedError(WRONG_MESSAGE, "biTag")
+        raise PushRefusedError(WRONG_MESSAGE, "biTag")
     if not -1 <= options.collapse_key <= 100:
-        raise HmsRefusedError(WRONG_MESSAGE, "collapseKey")
+        raise PushRefusedError(WRONG_MESSAGE, "collapseKey")
 
 
 def _check_notification(notification: HarmonyNotificationSchema) -> None:
     if notification.category not in CATEGORIES:
-        raise HmsRefusedError(WRONG_MESSAGE, "category")
+        raise PushRefusedError(WRONG_MESSAGE, "category")
     if not notification.title or not notification.body or notification.click_action is UNSET:
-        raise HmsRefusedError(WRONG_MESSAGE, "a notification needs title, body and clickAction")
+        raise PushRefusedError(WRONG_MESSAGE, "a notification needs title, body and clickAction")
     click, badge = notification.click_action, notification.badge
     if (click.action_type == 1) != bool(click.action or click.uri):
-        raise HmsRefusedError(WRONG_MESSAGE, "clickAction")
+        raise PushRefusedError(WRONG_MESSAGE, "clickAction")
     if notification.notify_id is not UNSET and not 0 <= notification.notify_id < 2**31:
-        raise HmsRefusedError(WRONG_MESSAGE, "notifyId")
+        raise PushRefusedError(WRONG_MESSAGE, "notifyId")
     if notification.app_message_id is not UNSET and not 1 <= len(notification.app_message_id) <= 64:
-        raise HmsRefusedError(WRONG_MESSAGE, "appMessageId")
+        raise PushRefusedError(WRONG_MESSAGE, "appMessageId")
     if notification.image and not notification.image.startswith("https://"):
-        raise HmsRefusedError(WRONG_MESSAGE, "image")
+        raise PushRefusedError(WRONG_MESSAGE, "image")
     if badge is not UNSET and not _is_right_badge(badge):
-        raise HmsRefusedError(WRONG_MESSAGE, "badge")
+        raise PushRefusedError(WRONG_MESSAGE, "badge")
 
 
 def _is_right_badge(badge: HarmonyBadgeSchema) -> bool:

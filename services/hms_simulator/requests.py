@@ -1,11 +1,12 @@
 """Requests to the simulator, refused as Huawei refuses them (Push Kit, messages:send of versions 1 and 2)."""
 
 import re
-from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
+
+from services.push_simulator.http1_service import PushRefusedError, ReceivedRequest
 
 MAX_BYTES = 4096
 """Huawei's limit of a request without its tokens."""
@@ -34,15 +35,6 @@ NO_RIGHT = "80300011"
 
 _TTL = re.compile(r"([1-9][0-9]{0,8})s")
 _TOKEN = re.compile(r"[A-Za-z0-9_.:-]+")
-
-
-class HmsRefusedError(Exception):
-    """Huawei's refusal of a request: its code, and its words."""
-
-    def __init__(self, code: str, message: str = "") -> None:
-        super().__init__(code)
-        self.code = code
-        self.message = message
 
 
 class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,35 +99,24 @@ _requests = msgspec.json.Decoder(_SendRequest)
 _loose = msgspec.json.Decoder(_Loose)
 
 
-Message = TypeVar("Message")
-
-
-@dataclass(frozen=True, slots=True)
-class ReceivedRequest(Generic[Message]):
-    """A right request. `is_dry`: Huawei was asked to validate it only."""
-
-    message: Message
-    is_dry: bool
-
-
 def validate(body: bytes, *, may_be_urgent: bool) -> ReceivedRequest[HmsMessageSchema]:
-    """Read the body of `messages:send`. `may_be_urgent`: the app has the right to high importance. RefusedError."""
+    """Read the body of `messages:send`. `may_be_urgent`: the app has the right to high importance. PushRefusedError."""
     try:
         if _loose.decode(body).message is UNSET:
-            raise HmsRefusedError(TOKEN_COUNT, "no message")
+            raise PushRefusedError(TOKEN_COUNT, "no message")
         request = _requests.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise HmsRefusedError(WRONG_PARAMETER, str(error)) from None
+        raise PushRefusedError(WRONG_PARAMETER, str(error)) from None
     message = request.message
     assert message is not UNSET
     if not 1 <= len(message.token) <= MAX_TOKENS:
-        raise HmsRefusedError(TOKEN_COUNT, f"{len(message.token)} tokens")
+        raise PushRefusedError(TOKEN_COUNT, f"{len(message.token)} tokens")
     if len(body) - len(msgspec.json.encode(message.token)) > MAX_BYTES:
-        raise HmsRefusedError(TOO_LARGE)
+        raise PushRefusedError(TOO_LARGE)
     _check_android(message.android, may_be_urgent=may_be_urgent)
     if message.android.notification is UNSET and not message.data:
-        raise HmsRefusedError(WRONG_MESSAGE, "neither a notification nor data")
-    return ReceivedRequest(message, request.validate_only)
+        raise PushRefusedError(WRONG_MESSAGE, "neither a notification nor data")
+    return ReceivedRequest(message, message.token, request.validate_only)
 
 
 def is_token(text: str) -> bool:
@@ -146,40 +127,40 @@ def is_token(text: str) -> bool:
 def _check_android(android: HmsAndroidSchema, *, may_be_urgent: bool) -> None:
     ttl = _TTL.fullmatch(android.ttl)
     if ttl is None or int(ttl[1]) > MAX_TTL_S:
-        raise HmsRefusedError(WRONG_MESSAGE, "ttl")
+        raise PushRefusedError(WRONG_MESSAGE, "ttl")
     if not -1 <= android.collapse_key <= 100:
-        raise HmsRefusedError(WRONG_COLLAPSE_KEY)
+        raise PushRefusedError(WRONG_COLLAPSE_KEY)
     if android.category and android.category not in CATEGORIES:
-        raise HmsRefusedError(WRONG_MESSAGE, "category")
+        raise PushRefusedError(WRONG_MESSAGE, "category")
     if len(android.bi_tag.encode()) > 64:
-        raise HmsRefusedError(WRONG_MESSAGE, "bi_tag")
+        raise PushRefusedError(WRONG_MESSAGE, "bi_tag")
     notification = android.notification
     if notification is UNSET:
         if android.urgency == "HIGH" and not may_be_urgent:
-            raise HmsRefusedError(NO_RIGHT)
+            raise PushRefusedError(NO_RIGHT)
         return
     if android.urgency is not UNSET:
-        raise HmsRefusedError(WRONG_MESSAGE, "urgency is for data messages")
+        raise PushRefusedError(WRONG_MESSAGE, "urgency is for data messages")
     if notification.importance == "HIGH" and not may_be_urgent:
-        raise HmsRefusedError(NO_RIGHT)
+        raise PushRefusedError(NO_RIGHT)
     _check_notification(notification)
 
 
 def _check_notification(notification: HmsNotificationSchema) -> None:
     click, badge = notification.click_action, notification.badge
     if not notification.title or not notification.body or click is UNSET:
-        raise HmsRefusedError(WRONG_MESSAGE, "a notification needs title, body and click_action")
+        raise PushRefusedError(WRONG_MESSAGE, "a notification needs title, body and click_action")
     is_complete = {
         1: bool(click.intent) != bool(click.action),
         2: click.url.startswith("https://"),
         3: not (click.intent or click.action or click.url),
     }
     if not is_complete[click.type]:
-        raise HmsRefusedError(WRONG_MESSAGE, "click_action")
+        raise PushRefusedError(WRONG_MESSAGE, "click_action")
     if badge is not UNSET and not _is_right_badge(badge):
-        raise HmsRefusedError(WRONG_MESSAGE, "badge")
+        raise PushRefusedError(WRONG_MESSAGE, "badge")
     if len(notification.profile_id) > 64:
-        raise HmsRefusedError(WRONG_MESSAGE, "profile_id")
+        raise PushRefusedError(WRONG_MESSAGE, "profile_id")
 
 
 def _is_right_badge(badge: Badge) -> bool:

@@ -11,8 +11,9 @@ from services.domain.channel_credentials.harmony import HarmonyAccount
 from services.domain.channel_credentials.hms import HUAWEI_TOKEN_URL
 from services.hms_simulator.harmony import HarmonySimulator, new_key
 from services.hms_simulator.harmony_requests import MAX_TEST_TOKENS, validate
-from services.hms_simulator.requests import MAX_TOKENS, HmsRefusedError
+from services.hms_simulator.requests import MAX_TOKENS
 from services.process.clock import ManualClock
+from services.push_simulator.http1_service import PushRefusedError
 
 SHOWN: dict[str, Any] = {
     "category": "MARKETING", "title": "Rain", "body": "from 14:00", "clickAction": {"actionType": 0}, "notifyId": 5,
@@ -28,7 +29,7 @@ def message(notification: dict[str, Any] | None = SHOWN, tokens: Any = ("a",), *
 def code_of(body: Any, push_type: str = "0") -> str:
     try:
         validate(body if isinstance(body, bytes) else json.dumps(body).encode(), push_type)
-    except HmsRefusedError as refused:
+    except PushRefusedError as refused:
         return refused.code
     return ""
 

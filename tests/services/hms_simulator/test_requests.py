@@ -8,10 +8,11 @@ import pytest
 
 from services.domain.channel_credentials.hms import HmsCredentials
 from services.hms_simulator.clients import TOKEN_LIFE_S
-from services.hms_simulator.requests import MAX_TOKENS, HmsRefusedError, validate
+from services.hms_simulator.requests import MAX_TOKENS, validate
 from services.hms_simulator.server import HmsSimulator
 from services.process.clock import ManualClock
 from services.push_simulator.http1 import SimulatorReply
+from services.push_simulator.http1_service import PushRefusedError
 
 CLIENT = HmsCredentials("1045", "secret", "3884")
 SHOWN: dict[str, Any] = {"title": "Rain", "body": "from 14:00", "click_action": {"type": 3}, "tag": "t"}
@@ -25,7 +26,7 @@ def message(notification: dict[str, Any] | None = SHOWN, tokens: Any = ("a",), *
 def code_of(body: Any, *, may_be_urgent: bool = False) -> str:
     try:
         validate(body if isinstance(body, bytes) else json.dumps(body).encode(), may_be_urgent=may_be_urgent)
-    except HmsRefusedError as refused:
+    except PushRefusedError as refused:
         return refused.code
     return ""
 
