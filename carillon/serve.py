@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
@@ -19,6 +20,7 @@ from services.domain.role_context import (
     DEFAULT_ADDRESSES,
     ROLES_WITH_STANDBYS,
     connected_peers,
+    held_keys,
     role_addresses,
     role_context,
 )
@@ -94,7 +96,13 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
                 add_to(server)
             add_ClockServiceServicer_to_server(ClockServicer(clock, health.log_accepted_ms_ago), server)
             listeners = [RpcListener(f"{definition.name} calls", server, streams)]
-        own = OwnStatus([built.reported(settings)], clock.now_ms(), lambda: operations.stage, health.problems)
+        own = OwnStatus(
+            [built.reported(settings)],
+            clock.now_ms(),
+            lambda: operations.stage,
+            health.problems,
+            held_keys=partial(held_keys, context),
+        )
         process = process_id()
         announcer = Announcer(lambda: {process: own.read()}, to_log(context.log), clock, definition.name)
         await run(

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,10 +24,11 @@ from edge.interfaces import Interfaces
 from edge.settings import KEYS, ROLE_NAME, EdgeSettings
 from edge.workers import WorkerSockets, WorkersOperations
 from services.domain.master_key import load_keys
-from services.domain.role_context import connected_peers, role_context
+from services.domain.role import RoleContext
+from services.domain.role_context import connected_peers, held_keys, role_context
 from services.domain.settings import SettingsError, load
 from services.errors import CarillonError
-from services.log.port import LOG_UNAVAILABLE, Log
+from services.log.port import LOG_UNAVAILABLE
 from services.net.child import die_with_parent
 from services.net.http.connections import OPERATIONS_LIMITS, HttpConnections, api_limits
 from services.net.http.operations import Operations
@@ -172,12 +174,13 @@ class EdgeProcess:
             self._fail(error)
 
     @asynccontextmanager
-    async def _announced(self, log: Log) -> AsyncIterator[None]:
+    async def _announced(self, context: RoleContext) -> AsyncIterator[None]:
         """Announce the status of this worker, which the console lists as a process of its own."""
         operations, process = self._operations, process_id()
         role, instance = ReportedRole(ROLE_NAME), self.sockets.instance
-        own = OwnStatus([role], self._clock.now_ms(), lambda: operations.stage, self._health.problems, instance)
-        announcer = Announcer(lambda: {process: own.read()}, to_log(log), self._clock, ROLE_NAME)
+        keys = partial(held_keys, context)
+        own = OwnStatus([role], self._clock.now_ms(), lambda: operations.stage, self._health.problems, instance, keys)
+        announcer = Announcer(lambda: {process: own.read()}, to_log(context.log), self._clock, ROLE_NAME)
         announcing = background.start_endless(announcer.name, announcer.run(asyncio.Event()))
         try:
             yield
@@ -198,7 +201,7 @@ class EdgeProcess:
                 tasks.append(background.start_endless(sync.name, sync.run(asyncio.Event())))
                 interfaces = Interfaces(self.settings, context)
                 tasks.append(background.start_endless(interfaces.hangs.name, interfaces.hangs.run(asyncio.Event())))
-                async with self._announced(context.log):
+                async with self._announced(context):
                     await retry_until_available(LOG_UNAVAILABLE, interfaces.message_ids.claim, role=ROLE_NAME)
                     self._applications |= interfaces.by_port(self.settings)
                     memory.freeze_startup_objects()

@@ -1,6 +1,6 @@
 """`carillon keys`: the files with the keys that single roles need, and the rotation of all keys."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,18 +50,21 @@ from services.domain.signing_keys import (
 from services.errors import CarillonError
 from services.net.rpc.channel import Channel
 from services.process.clock import SystemClock
+from services.replica.status_board import Process
 
 if TYPE_CHECKING:
     from protos.accounts.v1.service_pb2_grpc import AccountsServiceAsyncStub
     from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
 
-_PURPOSES = (KeyPurpose.DEVICES, KeyPurpose.SECRETS, OptionalPurpose.PERSONS)
+Purpose = KeyPurpose | OptionalPurpose
+
+_PURPOSES: Sequence[Purpose] = (KeyPurpose.DEVICES, KeyPurpose.SECRETS, OptionalPurpose.PERSONS)
 _FINGERPRINT = 16
 _FINGERPRINTS = _FINGERPRINT * len(_PURPOSES)
 """Bytes of the fingerprints of the keys that are derived from a master key."""
 
-_SEAL_TRIES = 8
-_SEAL_EVERY_MS = 2000
+_KEY_TRIES = 8
+_KEY_EVERY_MS = 2000
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -169,7 +172,7 @@ def prepare(as_json: bool) -> None:
     with plain_errors():
         settings = load(Settings, environment())
         file = _prepared(settings)
-        to = _fingerprints(read_master(file)).hex()
+        to = b"".join(_fingerprints(read_master(file)).values()).hex()
     if as_json:
         print_json({"file": str(file), "to": to})
         return
@@ -184,7 +187,11 @@ def prepare(as_json: bool) -> None:
 @keys.command()
 @click.option("--to", metavar="FINGERPRINTS", help="The next keys, as `carillon keys prepare` names them: no secret.")
 @click.option("--finish", is_flag=True, help="End the rotation: accept the former keys no more.")
-@click.option("--yes", is_flag=True, help="With --finish: also if devices have not come back since the rotation.")
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Also if a process lacks a next key; with --finish: also if devices have not come back since the rotation.",
+)
 @as_json
 def rotate(to: str | None, finish: bool, yes: bool, as_json: bool) -> None:
     """Issue and seal with the next master key, and seal anew what the former one has sealed.
@@ -192,6 +199,9 @@ def rotate(to: str | None, finish: bool, yes: bool, as_json: bool) -> None:
     All processes do so at once, without a restart. They accept device keys of the former key until --finish; connected
     devices come again within minutes for one of the new key, and others when they next come. Repeat the command after
     an interruption.
+
+    In a cluster it first waits until each process finds the next keys in its files, and refuses, without --yes, if one
+    does not. A process without them would end, and start only with them.
 
     --finish ends that. It refuses while something is sealed with the former key, and without --yes also while devices
     have not come back: these then begin anew, as after a revocation.
@@ -206,10 +216,11 @@ def rotate(to: str | None, finish: bool, yes: bool, as_json: bool) -> None:
             if to:
                 raise click.UsageError("--finish ends the rotation that was begun, and takes no --to")
             _finish(settings, is_one_process=is_one_process, yes=yes, as_json=as_json)
-        elif yes:
-            raise click.UsageError("--yes goes with --finish")
         else:
-            _rotate(settings, _next_fingerprints(settings, to, makes=is_one_process), as_json=as_json)
+            following = _next_keys(settings, to, makes=is_one_process)
+            if not is_one_process and not yes:
+                _wait_for_next_keys(settings, following)
+            _rotate(settings, following, as_json=as_json)
 
 
 @keys.command()
@@ -327,22 +338,51 @@ def _call_seal(*, only_keys: bool = False) -> SealResponse:
 
 def _wait_for_keys(settings: Settings) -> None:
     """Wait until each process has read the keys. CarillonError: one does not, or is of an older release."""
+    if without := _without_keys(settings, lambda process: process.status.has_person_keys):
+        raise CarillonError(
+            f"nothing is sealed, because these processes would read names for tokens: {without}. They are of an older"
+            " release, or have not CARILLON_PERSONS_KEY_FILE: mend that, then repeat the command"
+        )
+
+
+def _wait_for_next_keys(settings: Settings, following: Mapping[Purpose, bytes]) -> None:
+    """Wait until each process that announces itself has each next key that it needs. CarillonError: one has not."""
+    if settings.kafka_bootstrap is None:
+        raise CarillonError(
+            "set CARILLON_KAFKA_BOOTSTRAP, as the log says whether each process has the next keys, or add --yes"
+        )
     clock = SystemClock()
-    for tries in range(_SEAL_TRIES):
+    if without := _without_keys(settings, lambda process: has_next_keys(process, following, clock.now_ms())):
+        raise CarillonError(
+            f"nothing is rotated, because these processes lack a next key: {without}. Give each its file, as `carillon"
+            " keys export` writes it now; one of an older release says nothing of its keys. Then repeat the command, or"
+            " add --yes: a process without its next key ends, and starts only with it"
+        )
+
+
+def has_next_keys(process: Process, following: Mapping[Purpose, bytes], now_ms: int) -> bool:
+    """Return whether the process has each next key that it needs, or is silent: it reads its files when it starts."""
+    held = process.status.held_keys
+    of_purposes = zip(_PURPOSES, (held.device_keys, held.secrets, held.persons), strict=True)
+    has_all = all(following[purpose] in keys for purpose, keys in of_purposes if keys)
+    return process.is_silent(now_ms) or (process.status.HasField("held_keys") and has_all)
+
+
+def _without_keys(settings: Settings, has_keys: Callable[[Process], bool]) -> str:
+    """Wait some time until each process has the keys; name those that have not, with nothing if there is none."""
+    clock = SystemClock()
+    for tries in range(_KEY_TRIES):
         processes = uvloop.run(announced(settings, clock))
-        without = [each for each in processes if not each.status.has_person_keys]
+        without = [each for each in processes if not has_keys(each)]
         if processes and not without:
-            return
-        if tries < _SEAL_TRIES - 1:
-            uvloop.run(clock.sleep_until(clock.now_ms() + _SEAL_EVERY_MS))
-    named = "; ".join(
+            return ""
+        if tries < _KEY_TRIES - 1:
+            uvloop.run(clock.sleep_until(clock.now_ms() + _KEY_EVERY_MS))
+    named = (
         f"{', '.join(role.role for role in each.status.roles)} on {each.status.host}, version {each.status.version}"
         for each in without
     )
-    raise CarillonError(
-        f"nothing is sealed, because these processes would read names for tokens: {named or 'none was heard of'}. They"
-        " are of an older release, or have not CARILLON_PERSONS_KEY_FILE: mend that, then repeat the command"
-    )
+    return "; ".join(named) or "none was heard of"
 
 
 async def _held_keys(settings: Settings) -> PersonKeySet:
@@ -370,18 +410,17 @@ async def _fill_topic(settings: Settings, held: PersonKeySet) -> None:
         await opened.close()
 
 
-def _rotate(settings: Settings, to: bytes, *, as_json: bool) -> None:
-    devices, secrets, persons = (to[at : at + _FINGERPRINT] for at in range(0, _FINGERPRINTS, _FINGERPRINT))
+def _rotate(settings: Settings, following: Mapping[Purpose, bytes], *, as_json: bool) -> None:
     request = RotateKeysRequest(
-        device_keys_fingerprint=devices,
-        secrets_fingerprint=secrets,
-        persons_fingerprint=persons,
+        device_keys_fingerprint=following[KeyPurpose.DEVICES],
+        secrets_fingerprint=following[KeyPurpose.SECRETS],
+        persons_fingerprint=following[OptionalPurpose.PERSONS],
         origin=command_origin(),
     )
     answer = call_registry(lambda registry: registry.RotateKeys(request))
     users = _seal_accounts_anew()
     if answer.already_dropped:
-        _replace_master(settings, secrets)
+        _replace_master(settings, following[KeyPurpose.SECRETS])
     if as_json:
         print_json(
             {
@@ -465,8 +504,8 @@ def _prepared(settings: Settings) -> Path:
     return file
 
 
-def _next_fingerprints(settings: Settings, to: str | None, *, makes: bool) -> bytes:
-    """Return the fingerprints of the keys that come into force: those named, or of the next master key here.
+def _next_keys(settings: Settings, to: str | None, *, makes: bool) -> Mapping[Purpose, bytes]:
+    """Return by purpose the fingerprints of the keys that come into force: those named, or of the next master key here.
 
     `makes`: without a next master key one is made, because all processes find it here.
     """
@@ -477,7 +516,7 @@ def _next_fingerprints(settings: Settings, to: str | None, *, makes: bool) -> by
             given = b""
         if len(given) != _FINGERPRINTS:
             raise click.UsageError(f"--to must be the {_FINGERPRINTS * 2} digits that `carillon keys prepare` prints")
-        return given
+        return {at: given[place * _FINGERPRINT :][:_FINGERPRINT] for place, at in enumerate(_PURPOSES)}
     file = next_master_file(settings.key_file)
     if makes:
         file = _prepared(settings)
@@ -489,8 +528,8 @@ def _next_fingerprints(settings: Settings, to: str | None, *, makes: bool) -> by
     return _fingerprints(read_master(file))
 
 
-def _fingerprints(master: bytes) -> bytes:
-    return b"".join(fingerprint_of(derive(master, purpose)) for purpose in _PURPOSES)
+def _fingerprints(master: bytes) -> Mapping[Purpose, bytes]:
+    return {purpose: fingerprint_of(derive(master, purpose)) for purpose in _PURPOSES}
 
 
 def _replace_master(settings: Settings, in_force: bytes) -> None:

@@ -14,9 +14,8 @@ import hashlib
 import hmac
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,8 +87,40 @@ class _HeldKey:
             return None
 
 
-ReadKeys = Callable[[], Mapping[KeyPurpose, Sequence[bytes]]]
-"""Reads the keys of a process by purpose from their files. CarillonError: a file is missing or cannot be used."""
+class KeyFiles:
+    """The files with the derived keys of a process, which may have further keys each time they are read."""
+
+    def __init__(self, settings: Settings, purposes: Collection[KeyPurpose]) -> None:
+        self._settings = settings
+        self._purposes = purposes
+        self._stamps = stamps_of(())
+
+    def read(self) -> Mapping[KeyPurpose, Sequence[bytes]]:
+        """Return the keys by purpose. CarillonError: a file is missing or cannot be used."""
+        self._stamps = self._present_stamps()
+        return _read_all(self._settings, self._purposes)
+
+    def have_changed(self) -> bool:
+        """Return whether a file is another one than at the last reading."""
+        return self._stamps != self._present_stamps()
+
+    def _present_stamps(self) -> "FileStamps":
+        settings, master = self._settings, self._settings.key_file
+        own = (settings.device_keys_file, settings.secrets_key_file)
+        return stamps_of([*(Path(file) for file in own if file), master, next_master_file(master)])
+
+
+FileStamps = Mapping[Path, tuple[int, int, int]]
+
+
+def stamps_of(paths: Iterable[Path]) -> FileStamps:
+    """Return by path of each file that is there what differs once the file is written anew or replaced."""
+    stamps = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found = path.stat()
+            stamps[path] = (found.st_ino, found.st_mtime_ns, found.st_size)
+    return stamps
 
 
 class Keys:
@@ -101,13 +132,13 @@ class Keys:
     UnavailableError: the installation has another key in force, which this process has not been given.
     """
 
-    def __init__(self, by_purpose: Mapping[KeyPurpose, Sequence[bytes]], read_again: ReadKeys | None = None) -> None:
+    def __init__(self, by_purpose: Mapping[KeyPurpose, Sequence[bytes]], files: KeyFiles | None = None) -> None:
         """`by_purpose`: the keys, of which the first is in force until `switch` says otherwise.
 
-        `read_again` is called when a key comes into force that is not among them: it may be in the files by now.
+        `files` are read again when a key comes into force that is not among them: it may be there by now.
         """
         self._accepted = {purpose: list(map(_HeldKey, keys)) for purpose, keys in by_purpose.items()}
-        self._read_again = read_again
+        self._files = files
         self._former: dict[KeyPurpose, bytes] = {}
         self._dropped: dict[KeyPurpose, Collection[bytes]] = {}
         self._lacking: set[KeyPurpose] = set()
@@ -132,6 +163,13 @@ class Keys:
     def has(self, purpose: KeyPurpose, fingerprint: bytes) -> bool:
         """Return whether the process has the key of this fingerprint, or finds it in its file now."""
         return self._holds(purpose, fingerprint) or (self._read(purpose) and self._holds(purpose, fingerprint))
+
+    def held_fingerprints(self, purpose: KeyPurpose) -> Sequence[bytes]:
+        """Return the fingerprints of the keys that the process has, or finds in its files now; none: it needs none."""
+        if self._files is not None and self._files.have_changed():
+            for each in self._accepted:
+                self._read(each)
+        return [held.fingerprint for held in self._accepted.get(purpose, ())]
 
     def seal(self, secret: str, context: str) -> bytes:
         """Encrypt a secret; `context` (the appkey) must be given again to open it."""
@@ -213,10 +251,10 @@ class Keys:
 
     def _read(self, purpose: KeyPurpose) -> bool:
         """Add the keys that are in the files by now; return whether there are further ones."""
-        if self._read_again is None:
+        if self._files is None:
             return False
         try:
-            found = map(_HeldKey, self._read_again()[purpose])
+            found = map(_HeldKey, self._files.read()[purpose])
         except CarillonError as error:
             logger.error("the key files cannot be read again", error=str(error))
             return False
@@ -271,8 +309,8 @@ def load_keys(settings: Settings, purposes: Collection[KeyPurpose]) -> Keys:
 
     The master key is not read when it is not needed. CarillonError: a file is missing or cannot be used.
     """
-    read = partial(_read_all, settings, purposes)
-    return Keys(read(), read)
+    files = KeyFiles(settings, purposes)
+    return Keys(files.read(), files)
 
 
 def _read_all(settings: Settings, purposes: Collection[KeyPurpose]) -> Mapping[KeyPurpose, Sequence[bytes]]:

@@ -7,7 +7,7 @@ settings let Kafka remove that soon. The archive has no compacted topics, and so
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -15,7 +15,15 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from protos.registry.v1.keys_pb2 import KeyFact, WrappedKey
 from services.domain.ids import RecordStamp
-from services.domain.master_key import OptionalPurpose, derive, fingerprint_of, read_keys, read_masters
+from services.domain.master_key import (
+    OptionalPurpose,
+    derive,
+    fingerprint_of,
+    next_master_file,
+    read_keys,
+    read_masters,
+    stamps_of,
+)
 from services.domain.person_keys import BLOCKS, KeyStoreError, PersonKeySet
 from services.domain.settings import Settings
 from services.domain.topics import KEYS, decode
@@ -34,9 +42,12 @@ _NONCE = 12
 class WrappingKeys:
     """The keys that wrap the keys of persons, by fingerprint: one, or two while the master key changes."""
 
-    def __init__(self, read: Callable[[], Sequence[bytes]]) -> None:
-        """`read` returns the keys from their files; it is called again for one that is not among them yet."""
+    def __init__(self, read: Callable[[], Sequence[bytes]], paths: Collection[Path] = ()) -> None:
+        """`read` returns the keys from their files, which are at `paths`; it is called again for one that is not among
+        them yet.
+        """
         self._read = read
+        self._paths = paths
         self._keys: Mapping[bytes, AESGCM] = {}
         self._read_again()
 
@@ -51,16 +62,26 @@ class WrappingKeys:
         return list(self._keys)[-1]
 
     def _read_again(self) -> None:
+        self._stamps = stamps_of(self._paths)
         self._keys = {fingerprint_of(key): AESGCM(key) for key in self._read()}
 
     def has(self, fingerprint: bytes) -> bool:
         """Return whether the process has the key of this fingerprint, or finds it in its file now."""
         if fingerprint not in self._keys:
-            try:
-                self._read_again()
-            except CarillonError as error:
-                logger.error("the key files cannot be read again", error=str(error))
+            self._try_again()
         return fingerprint in self._keys
+
+    def held_fingerprints(self) -> Collection[bytes]:
+        """Return the fingerprints of the keys that the process has, or finds in its files now."""
+        if self._stamps != stamps_of(self._paths):
+            self._try_again()
+        return self._keys.keys()
+
+    def _try_again(self) -> None:
+        try:
+            self._read_again()
+        except CarillonError as error:
+            logger.error("the key files cannot be read again", error=str(error))
 
     def wrap(self, by: bytes, content: bytes, record_key: bytes) -> WrappedKey:
         nonce = os.urandom(_NONCE)
@@ -84,12 +105,15 @@ def wrapping_keys(settings: Settings) -> WrappingKeys | None:
     if settings.persons_key_file is None and not settings.key_file.exists():
         return None
 
+    own, master = settings.persons_key_file, settings.key_file
+    paths = [Path(own)] if own is not None else [master, next_master_file(master)]
+
     def read() -> Sequence[bytes]:
         if settings.persons_key_file is not None:
             return read_keys(Path(settings.persons_key_file), OptionalPurpose.PERSONS)
         return [derive(master, OptionalPurpose.PERSONS) for master in read_masters(settings.key_file)]
 
-    return WrappingKeys(read)
+    return WrappingKeys(read, paths)
 
 
 class TopicKeys:

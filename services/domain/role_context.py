@@ -12,6 +12,7 @@ from typing import cast
 from protos.registry.v1.apps_pb2 import AppFact, KeyFingerprint
 from protos.registry.v1.registry_pb2 import NoteKeyFingerprintRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.runtime.v1.processes_pb2 import HeldKeys
 from services.domain.applied_erasures import export_applied_erasures
 from services.domain.apps import APPS_PARTITION, AppDirectory, fingerprint_key
 from services.domain.ids import RecordStamp
@@ -363,6 +364,16 @@ def follow_keys(apps: AppDirectory, keys: Keys) -> "asyncio.Task[None]":
         if (chain := apps.key_chain(purpose.name)) is not None:
             changed(purpose.name, chain)
     return background.start_endless("keys", wait())
+
+
+def held_keys(context: RoleContext) -> HeldKeys:
+    """Return the fingerprints of the keys that this process has, or finds in its files now."""
+    topic = context.persons.topic if context.persons else None
+    return HeldKeys(
+        device_keys=context.keys.held_fingerprints(KeyPurpose.DEVICES),
+        secrets=context.keys.held_fingerprints(KeyPurpose.SECRETS),
+        persons=topic.wrapping.held_fingerprints() if topic else (),
+    )
 
 
 async def _noted_here(context: RoleContext, noted: KeyFingerprint) -> KeyChain:

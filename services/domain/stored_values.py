@@ -210,6 +210,7 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
         Sort.NEITHER: "webhook_id form kinds msgids disabled created_ms old_secret_until_ms resumed_ms",
     },
     "runtime.v1.AppDevices": {Sort.NEITHER: "appkey count"},
+    "runtime.v1.HeldKeys": {Sort.NEITHER: "device_keys secrets persons"},
     "runtime.v1.InstanceAlive": {
         Sort.NEITHER: "role shard address place caught_up epoch owner_since_ms caught_up_offset"
     },

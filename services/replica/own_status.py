@@ -14,6 +14,7 @@ from prometheus_client import Counter, Gauge
 from protos.runtime.v1.log_pb2 import Meta
 from protos.runtime.v1.processes_pb2 import (
     AppDevices,
+    HeldKeys,
     ProcessCounts,
     ProcessFact,
     ProcessLeft,
@@ -85,10 +86,12 @@ class OwnStatus:
         stage: Callable[[], str],
         problems: Callable[[], Mapping[str, str]],
         instance: str = "",
+        held_keys: Callable[[], HeldKeys] | None = None,
     ) -> None:
         self._roles = roles
         self._stage = stage
         self._problems = problems
+        self._held_keys = held_keys
         self._always = ProcessStatus(
             host=socket.gethostname(), version=version("carillon"), started_ms=started_ms, instance=instance
         )
@@ -102,6 +105,7 @@ class OwnStatus:
             counts=_counts(),
             connected_devices=_total(CONNECTIONS),
             has_person_keys=bool(_total(PERSON_KEYS)),
+            held_keys=self._held_keys() if self._held_keys else None,
         )
         by_app: dict[str, int] = {}
         for role in self._roles:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from functools import partial
@@ -48,10 +49,10 @@ def installation(tmp_path_factory: pytest.TempPathFactory, receiver: WebhookRece
 
 
 def command(installation: Installation, of: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run an operator's command with the settings, the password and the certificate of a role's process."""
+    """Run an operator's command with the settings, the password and the certificate of a role, or of `operator`."""
     return subprocess.run(
         [CARILLON, *arguments],
-        env=installation.env_of(of),
+        env=installation.env if of == "operator" else installation.env_of(of),
         cwd=installation.data,
         capture_output=True,
         text=True,
@@ -150,7 +151,11 @@ async def test_a_cluster_gets_other_keys_and_a_gateway_without_its_new_file_lose
     token, key = device.token, device.key
 
     prepared = json.loads(installation.carillon("keys", "prepare", "--json"))
-    rotated = json.loads(installation.carillon("keys", "rotate", "--to", prepared["to"], "--json"))
+    refused = command(installation, "operator", "keys", "rotate", "--to", prepared["to"])
+    assert refused.returncode == 1
+    named = refused.stderr.partition("these processes lack a next key: ")[2].partition(". Give")[0]
+    assert re.fullmatch(r"gateway on [^;]+", named), refused.stderr
+    rotated = json.loads(installation.carillon("keys", "rotate", "--to", prepared["to"], "--yes", "--json"))
     assert (rotated["already_switched"], rotated["finished"]) == (False, False)
     assert rotated["apps_sealed"] >= 1
     installation.supervised = True

@@ -12,11 +12,14 @@ import pytest
 from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
-from carillon.commands.keys import keys
+from carillon.commands.keys import has_next_keys, keys
 from carillon.roles import ROLES, role_definition
+from protos.runtime.v1.processes_pb2 import HeldKeys, ProcessStatus
 from services.domain.master_key import KeyPurpose, MasterKey, OptionalPurpose, derive, fingerprint_of, load_keys
+from services.domain.person_key_topic import wrapping_keys
 from services.domain.settings import Settings
 from services.errors import CarillonError
+from services.replica.status_board import SILENT_MS, Process
 from testkit.faults.full_disk import full_disk
 
 
@@ -212,5 +215,65 @@ def test_a_rotation_in_a_cluster_needs_the_next_keys_by_name_or_by_file(tmp_path
     create = CliRunner().invoke(keys, ["rotate"], env=env)
     assert "no next master key is at" in create.output
     assert os.listdir(tmp_path) == [], "no key is made that other machines do not have"
-    for wrong in (["--to", "12"], ["--to", "x"], ["--to", "00", "--finish"], ["--yes"]):
+    for wrong in (["--to", "12"], ["--to", "x"], ["--to", "00", "--finish"]):
         assert CliRunner().invoke(keys, ["rotate", *wrong], env=env).exit_code == 2
+    named = CliRunner().invoke(keys, ["rotate", "--to", "00" * 48], env=env)
+    assert "set CARILLON_KAFKA_BOOTSTRAP" in named.output
+
+
+def test_a_process_tells_the_keys_that_it_finds_in_its_files_by_now(tmp_path: Path) -> None:
+    files = exported(tmp_path, "--create", "--persons-key", "persons.key")
+    by_files = Settings(
+        master_key_file=str(tmp_path / "none"),
+        device_keys_file=str(files[KeyPurpose.DEVICES]),
+        persons_key_file=str(tmp_path / "persons.key"),
+    )
+    gateway = load_keys(by_files, [KeyPurpose.DEVICES])
+    all_keys = load_keys(Settings(master_key_file=str(tmp_path / "master.key")), list(KeyPurpose))
+    persons = wrapping_keys(by_files)
+    assert persons is not None
+    (first,), (of_persons,) = gateway.held_fingerprints(KeyPurpose.DEVICES), persons.held_fingerprints()
+    assert gateway.held_fingerprints(KeyPurpose.SECRETS) == []
+    files[KeyPurpose.DEVICES].chmod(0o644)
+    run(tmp_path, "prepare")
+    following = MasterKey.load(tmp_path / "master.key.next")
+    assert all_keys.held_fingerprints(KeyPurpose.DEVICES) == [first, following.fingerprint(KeyPurpose.DEVICES)]
+    assert gateway.held_fingerprints(KeyPurpose.DEVICES) == [first]
+    exported(tmp_path, "--persons-key", "persons.key")
+    files[KeyPurpose.DEVICES].chmod(0o644)
+    with capture_logs() as logged:
+        for _ in range(2):
+            assert gateway.held_fingerprints(KeyPurpose.DEVICES) == [first, following.fingerprint(KeyPurpose.DEVICES)]
+    assert len(logged) == 1, "a file is read, and warned of, once a change"
+    of_next = fingerprint_of(derive((tmp_path / "master.key.next").read_bytes(), OptionalPurpose.PERSONS))
+    assert list(persons.held_fingerprints()) == [of_persons, of_next]
+    files[KeyPurpose.DEVICES].unlink()
+    with capture_logs() as logged:
+        for _ in range(2):
+            assert len(gateway.held_fingerprints(KeyPurpose.DEVICES)) == 2
+    assert [line["event"] for line in logged] == ["the key files cannot be read again"]
+
+
+_NEXT: dict[KeyPurpose | OptionalPurpose, bytes] = {
+    KeyPurpose.DEVICES: b"devices",
+    KeyPurpose.SECRETS: b"secrets",
+    OptionalPurpose.PERSONS: b"persons",
+}
+
+
+@pytest.mark.parametrize(
+    ("held", "heard_ms", "is_enough"),
+    [
+        (HeldKeys(device_keys=[b"former", b"devices"], persons=[b"former", b"persons"]), 100_000, True),
+        (HeldKeys(), 100_000, True),
+        (HeldKeys(device_keys=[b"former"]), 100_000, False),
+        (HeldKeys(device_keys=[b"devices"], secrets=[b"devices"]), 100_000, False),
+        (HeldKeys(device_keys=[b"devices"], persons=[b"former"]), 100_000, False),
+        (None, 100_000, False),
+        (None, 100_000 - SILENT_MS - 1, True),
+    ],
+    ids=["both", "needs none", "former alone", "another's", "no next one of persons", "older release", "silent"],
+)
+def test_which_processes_keep_a_rotation_waiting(held: HeldKeys | None, heard_ms: int, is_enough: bool) -> None:
+    process = Process("p", ProcessStatus(held_keys=held), heard_ms, heard_ms, {})
+    assert has_next_keys(process, _NEXT, 100_000) is is_enough

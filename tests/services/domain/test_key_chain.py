@@ -1,12 +1,23 @@
 """Keys in rotation: which one is in force by the records of the topic, and what a process accepts and issues by two."""
 
 import itertools
+from pathlib import Path
 
 import pytest
 
 from protos.registry.v1.apps_pb2 import KeyFingerprint
 from services.domain.device_protocol.possession import possession_code, proves_possession
-from services.domain.master_key import KeyChain, KeyPurpose, Keys, MasterKey, derive, extended
+from services.domain.master_key import (
+    KeyChain,
+    KeyPurpose,
+    Keys,
+    MasterKey,
+    derive,
+    extended,
+    load_keys,
+    next_master_file,
+)
+from services.domain.settings import Settings
 from services.errors import CarillonError, UnavailableError
 
 DEVICES, SECRETS = KeyPurpose.DEVICES, KeyPurpose.SECRETS
@@ -123,11 +134,12 @@ def test_a_process_without_one_of_the_keys_issues_seals_and_judges_nothing(held:
             impossible()
 
 
-def test_a_key_that_comes_into_force_is_looked_for_in_the_file() -> None:
-    files = {purpose: [derive(MASTERS[0], purpose)] for purpose in KeyPurpose}
-    keys = Keys(dict(files), lambda: files)
+def test_a_key_that_comes_into_force_is_looked_for_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "master.key"
+    file.write_bytes(MASTERS[0])
+    keys = load_keys(Settings(master_key_file=str(file)), list(KeyPurpose))
     assert not keys.has(DEVICES, PRINTS[1])
-    files[DEVICES] = [derive(MASTERS[0], DEVICES), derive(MASTERS[1], DEVICES)]
+    next_master_file(file).write_bytes(MASTERS[1])
     assert keys.switch(DEVICES, PRINTS[1], PRINTS[0])
     assert keys.device_key(*DEVICE) == SINGLE[1].device_key(*DEVICE)
     assert keys.switch(DEVICES, PRINTS[1], b"", {PRINTS[0]})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from protos.runtime.v1.processes_pb2 import ProcessFact, ProcessStatus
+from protos.runtime.v1.processes_pb2 import HeldKeys, ProcessFact, ProcessStatus
 from services.domain.topics import PROCESSES, TOPICS
 from services.errors import UnavailableError
 from services.log.port import NewRecord
@@ -69,7 +69,8 @@ def test_the_status_is_read_from_the_metrics_of_the_roles() -> None:
         ReportedRole("status-test", 1, 4, ["status-test follower"]),
         ReportedRole("status-standby"),
     ]
-    own = OwnStatus(roles, START_MS, lambda: "ready", lambda: {"log": "is away"})
+    held = HeldKeys(secrets=[b"fingerprint"])
+    own = OwnStatus(roles, START_MS, lambda: "ready", lambda: {"log": "is away"}, held_keys=lambda: held)
     before = own.read()
     REQUESTS.labels("v2", "/v2/push", 0).inc()
     OUTCOMES.labels("sent").inc(7)
@@ -87,6 +88,7 @@ def test_the_status_is_read_from_the_metrics_of_the_roles() -> None:
     assert edge.work - before.roles[0].work == 1
     assert (role.shard, role.shards, role.stands_by, standby.stands_by) == (1, 4, False, True)
     assert (role.lag_records, role.lag_ms, role.work) == (23, 2000, 23)
+    assert status.held_keys == held
     assert status.counts.sent - before.counts.sent == 7
     assert {each.result for each in status.counts.requests} >= {0, 401}
     assert len(status.devices) == MAX_APPS
