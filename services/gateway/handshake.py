@@ -13,6 +13,7 @@ from services.errors import CarillonError, TooManyRequestsError, UnavailableErro
 from services.gateway.connection import DeviceConnection, Handler
 from services.gateway.connections import ConnectionTable, DeviceSession
 from services.gateway.device_requests import DeviceRequests
+from services.gateway.left_devices import LeftDevices
 from services.gateway.listener import Drain
 from services.gateway.rules import (
     Capacity,
@@ -41,6 +42,7 @@ class Handshake(Handler[DeviceConnection]):
         registrations: RegistrationLimiter,
         drain: Drain,
         requests: DeviceRequests,
+        left: LeftDevices,
         sessions: SessionHandler,
         random: Random,
     ) -> None:
@@ -53,6 +55,7 @@ class Handshake(Handler[DeviceConnection]):
         self._registrations = registrations
         self._drain = drain
         self._requests = requests
+        self._left = left
         self._sessions = sessions
         self._random = random
 
@@ -122,14 +125,18 @@ class Handshake(Handler[DeviceConnection]):
 
         A device that registered before the log went back has a valid key, but its number may be another device's by
         now. So a token that the log does not know is registered anew, and one with another number gets a new key.
+
+        While the registry does not answer, a device that it has confirmed for this gateway lately is welcomed.
         """
         token = str(hello.token)
+        number: int | None = proven
         try:
             number = await self._requests.registered_number(hello.app, token)
         except CarillonError as error:
-            logger.warning("a device could not be looked up", appkey=hello.app, error=str(error))
-            self._ask_to_try_again(connection)
-            return
+            if not self._was_confirmed(hello.app, token, proven):
+                logger.warning("a device could not be looked up", appkey=hello.app, error=str(error))
+                self._ask_to_try_again(connection)
+                return
         if number is None:
             await self._register(connection, hello, proven)
         elif self._apps.is_revoked(hello.app, self._requests.partition(hello.app, token), number):
@@ -137,6 +144,12 @@ class Handshake(Handler[DeviceConnection]):
         else:
             self._welcome(connection, hello, token, number, new=number != proven)
             self._update(connection, hello)
+
+    def _was_confirmed(self, appkey: str, token: str, number: int) -> bool:
+        older = self._connections.find(self._connections.newest(appkey, token))
+        if older is not None and older.session is not None and not older.is_draining:
+            self._left.add(older.session)  # the device has given it up
+        return self._left.has(appkey, token, self._requests.partition(appkey, token), number)
 
     async def _register(self, connection: DeviceConnection, hello: Hello, proven: int | None = None) -> None:
         """Register a device that is new, or whose key proves a number that the log has lost."""

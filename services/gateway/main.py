@@ -17,6 +17,7 @@ from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionIds, ConnectionTable, OpenConnections
 from services.gateway.device_requests import DeviceRequests
 from services.gateway.handshake import Handshake
+from services.gateway.left_devices import LeftDevices
 from services.gateway.listener import DeviceListener, Drain
 from services.gateway.push_sender import PushResumption, PushSender
 from services.gateway.rules import Capacity, process_capacity
@@ -101,6 +102,8 @@ def wire(
     notices = QuotaNotices(context.peers, context.clock)
     rates = RegistrationRates(settings, context.clock, Replicas(context.board, ROLE_NAME).processes, random, notices)
     requests = DeviceRequests(context, settings.partitions, rates)
+    registries = range(len(context.peers.all("registry")))
+    left = LeftDevices(len(registries))
     drain = Drain(open_connections, context.clock, random, limits.drain_per_s)
     handshake = Handshake(
         context,
@@ -110,12 +113,12 @@ def wire(
         RegistrationLimiter(settings.gateway_registrations_per_s),
         drain,
         requests,
-        SessionHandler(connections, requests, writer, queues, now_ms),
+        left,
+        SessionHandler(connections, requests, writer, queues, left, now_ms),
         random,
     )
-    registries = range(len(context.peers.all("registry")))
     owners = [OwnerOfShard(context.peers.directory, "registry", shard) for shard in registries]
-    numbers = NumberSweeper(owners, connections, requests, context.clock, random, limits.drain_per_s)
+    numbers = NumberSweeper(owners, connections, requests, left, context.clock, random, limits.drain_per_s)
     return WiredGateway(
         [writer, *uplinks, revocations, renewal, numbers, resumption],
         partial(DeviceConnection, handshake, open_connections, limits, now_ms, settings.client_addresses()),

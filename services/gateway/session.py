@@ -24,6 +24,7 @@ from services.errors import CarillonError, InputError
 from services.gateway.connection import DeviceConnection, Handler
 from services.gateway.connections import ConnectionTable, DeviceSession
 from services.gateway.device_requests import DeviceRequests
+from services.gateway.left_devices import LeftDevices
 from services.gateway.rules import MAX_UNSENT_REPORTS, idle_ms
 from services.gateway.session_writer import Confirm, SessionWriter
 from services.gateway.uplink import UnreportedQueue
@@ -46,12 +47,14 @@ class SessionHandler(Handler[DeviceConnection]):
         requests: DeviceRequests,
         writer: SessionWriter,
         unreported: list[UnreportedQueue],
+        left: LeftDevices,
         now_ms: Callable[[], int],
     ) -> None:
         self._connections = connections
         self._requests = requests
         self._writer = writer
         self._unreported = unreported
+        self._left = left
         self._now_ms = now_ms
 
     def start(self, connection: DeviceConnection, session: DeviceSession, heartbeat_s: int) -> None:
@@ -83,6 +86,8 @@ class SessionHandler(Handler[DeviceConnection]):
         if session is not None and self._connections.remove(session):
             CONNECTIONS.dec()
             self._requests.forget(session)
+            if reason != "draining":  # such a device was told to come again, perhaps because of its number
+                self._left.add(session)
             self._queue(session).disconnected(session)
             self._writer.record(session, SessionEventKind.SESSION_EVENT_KIND_CLOSED, reason)
 

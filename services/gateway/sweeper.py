@@ -12,6 +12,7 @@ from services.gateway.acceptor import Certificate
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionTable, OpenConnections
 from services.gateway.device_requests import DeviceRequests, ProvenDevice
+from services.gateway.left_devices import LeftDevices
 from services.gateway.rules import ConnectionLimits, drained_retry_ms, end_reason
 from services.process.clock import Clock
 from services.process.logs import logger
@@ -154,6 +155,7 @@ class NumberSweeper:
         owners: Sequence[OwnerOfShard],
         connections: ConnectionTable[DeviceConnection],
         requests: DeviceRequests,
+        left: LeftDevices,
         clock: Clock,
         random: Random,
         per_s: int,
@@ -164,6 +166,7 @@ class NumberSweeper:
         self._owners = owners
         self._connections = connections
         self._requests = requests
+        self._left = left
         self._clock = clock
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -180,8 +183,10 @@ class NumberSweeper:
         while True:
             await owner.wait_other(known)
             known = owner.id
+            self._left.forget(owner.shard)
             while not await self._confirm(owner.shard):
                 await self._clock.sleep_until(self._clock.now_ms() + _RETRY_MS)
+            self._left.note_confirmed(owner.shard)
 
     async def _confirm(self, shard: int) -> bool:
         """End the connections whose number is not their token's; False: the registry did not answer."""

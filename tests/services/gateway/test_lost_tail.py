@@ -216,15 +216,52 @@ async def test_connected_devices_are_confirmed_again_by_a_new_owner_of_the_regis
     await gateway.close()
 
 
-async def test_while_the_registry_does_not_answer_a_known_device_is_told_to_come_again(
-    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+async def test_while_the_registry_does_not_answer_those_are_welcomed_that_it_has_confirmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, welcome = await hello(gateway)
+    earlier = RunningGateway(tmp_path)
+    await earlier.open()
+    _, absent = await hello(earlier)
+    await earlier.close()
+    instances = InstanceDirectory()
+    gateway = RunningGateway(tmp_path, instances=instances)
+    await gateway.open()
+
+    async def refused(welcome: Welcome) -> bool:
+        client = await DeviceClient.connect(gateway.port)
+        client.send(type="hello", appkey=ANDROID, token=welcome["token"], key=welcome["key"])
+        return await client.goodbye() == "draining"
+
+    async def leave(client: DeviceClient) -> None:
+        before = len(gateway.delivery.disconnected())
+        client.transport.disconnect()
+        await gateway.delivery.until(lambda: len(gateway.delivery.disconnected()) > before)
 
     async def away(*_: object, **__: object) -> list[int]:
         raise UnavailableError("the registry is away")
 
-    monkeypatch.setattr("services.gateway.device_requests.DeviceRequests._numbers", away)
-    client = await DeviceClient.connect(gateway.port)
-    client.send(type="hello", appkey=ANDROID, token=welcome["token"], key=welcome["key"])
-    assert await client.goodbye() == "draining"
+    client, left = await hello(gateway)
+    await leave(client)
+    older, connected = await hello(gateway)
+    with monkeypatch.context() as registry_is_away:
+        registry_is_away.setattr("services.gateway.device_requests.DeviceRequests._numbers", away)
+        assert await refused(absent)
+        client, again = await hello(gateway, left)
+        assert (again["token"], again["new"]) == (left["token"], False)
+        _, again = await hello(gateway, connected)
+        assert (again["token"], again["new"]) == (connected["token"], False)
+        assert await older.goodbye() == "replaced"
+        alive = InstanceAlive(role="registry", address="registry:1", place="p", caught_up=True, epoch=7)
+        instances.instances.apply(InstanceFact(instance="another", alive=alive), 0)
+        instances.note_change()
+        await leave(client)
+        assert await refused(left), "the other owner may have another log"
+        assert await refused(connected)
+    client, _ = await hello(gateway, left)
+    gateway.clock.move(2)
+    await hello(gateway, absent)  # the other owner has confirmed the connected ones meanwhile
+    await leave(client)
+    with monkeypatch.context() as registry_is_away:
+        registry_is_away.setattr("services.gateway.device_requests.DeviceRequests._numbers", away)
+        await hello(gateway, left)
+    await gateway.close()
