@@ -17,6 +17,7 @@ COMMANDS = {
     "apns-simulator": "carillon.commands.apns_simulator",
     "app": "carillon.commands.app",
     "archive": "carillon.archive",
+    "audience": "carillon.commands.audience",
     "audit": "carillon.commands.audit",
     "backup": "carillon.commands.backup",
     "certs": "carillon.commands.certs",
@@ -46,7 +47,8 @@ COMMANDS = {
 
 
 FROM_ELSEWHERE = (
-    *("address", "app", "audit", "device", "draft", "person", "push", "statistics", "status", "task", "team", "token"),
+    *("address", "app", "audience", "audit", "device", "draft", "person", "push", "statistics", "status", "task"),
+    *("team", "token"),
 )
 """Subcommands that can ask a console elsewhere, or say themselves why they do not."""
 
@@ -117,8 +119,8 @@ def main(context: click.Context, url: str | None, token_file: Path | None) -> No
     """Carillon: self-hosted push messaging. Start with `carillon up`.
 
     With --url and --token-file these ask a console elsewhere: app list, show, set, pause, resume, rotate-secret and
-    drop-old-secret; audit without export; device find; draft; person; push; statistics; task; team list; token whoami.
-    The others work on the machine.
+    drop-old-secret; audience; audit without export; device find; draft; person; push; statistics; task; team list;
+    token whoami. The others work on the machine.
     """
     configure("WARNING")
     if url is None and token_file is None:

@@ -15,6 +15,7 @@ from console.overview.installation import Observer
 from console.routes import ROUTES, STATIC_PATH, accesses
 from console.send.audience import Audiences
 from console.send.composed_pushes import ComposedPushes
+from console.send.values import AudienceValues
 from console.settings import ROLE_NAME, ConsoleSettings
 from console.shell.access import SecondFactors
 from console.shell.backend import RoleStubs, SharedAnswers
@@ -69,6 +70,7 @@ def console_app(
         zone=settings.zone(),
         composed_pushes=ComposedPushes(settings, context, resolver, hangs),
         audiences=Audiences(context.peers, settings.partitions, resolver, random.SystemRandom()),
+        audience_values=AudienceValues(context.peers, settings.partitions),
         tasks=TaskCalls(writer, context.peers, settings.partitions),
         broadcasts=BroadcastCancel(writer, context.peers),
         files=files,

@@ -62,6 +62,7 @@ CALLS: Sequence[Call] = (
     Call("GET", f"{API_PREFIX}/pushes", LOGGED_IN, pushes.list_pushes),
     Call("GET", f"{API_PREFIX}/pushes/{{msgid}}", LOGGED_IN, pushes.find_push),
     Call("POST", f"{_APP}/estimate", _SEND, sending.estimate),
+    Call("GET", f"{_APP}/audience-values", _SEND, sending.audience_values),
     Call("POST", f"{_APP}/pushes", _SEND, sending.send_push),
     Call("GET", _OF_PUSH, _VIEW, pushes.push),
     Call("GET", f"{_OF_PUSH}/speed", _VIEW, pushes.speed),

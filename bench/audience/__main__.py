@@ -2,9 +2,11 @@
 
     python -m bench.audience --devices 10000000
     python -m bench.audience --devices 1000000 --postgres
+    python -m bench.audience --devices 10000000 --values --stags 10000
 
 The query: ((a AND b) OR (c AND d AND e)) without two other tags, in three of 34 regions. Targeting answers with
-the bitmaps that a push's audience consists of; PostgreSQL only counts.
+the bitmaps that a push's audience consists of; PostgreSQL only counts. `--values` measures the lists of the console's
+form too: the tags and attribute values of the app that most devices have, with the number of devices.
 """
 
 import argparse
@@ -22,7 +24,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from bench.audience.devices import APP, NOW_MS, PARTITIONS, REGIONS, Devices, copied, empty, filled
+from bench.audience.devices import APP, NOW_MS, PARTITIONS, REGIONS, Devices, copied, empty, filled, with_stags
 from bench.audience.postgres import Postgres, postgres
 from protos.push.v1.push_pb2 import (
     ActivityClause,
@@ -33,10 +35,11 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
 )
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
-from protos.targeting.v1.targeting_pb2 import ResolveResponse
+from protos.targeting.v1.targeting_pb2 import CountValuesRequest, ResolveResponse, ValueField
 from services.domain.topics import decode
 from services.log.port import Record
 from services.process.clock import ManualClock
+from services.targeting.counting import FIELDS, Counting
 from services.targeting.filters import Resolution
 from services.targeting.server import SLICE
 from services.targeting.state import TargetingState
@@ -49,6 +52,8 @@ QUERY = Filter(
 )
 ACTIVE = Filter(activity=[ActivityClause(days=90, comparison=Comparison.COMPARISON_GREATER_OR_EQUAL, opens=50)])
 OPENS = 20_000
+LISTED = 200
+"""Values of a list, as in the console's form."""
 
 POSTGRES = {
     "PostgreSQL, int[] and GIN": """
@@ -74,6 +79,8 @@ def main() -> None:
     parser.add_argument("--postgres", action="store_true", help="compare with PostgreSQL in the same run")
     parser.add_argument("--postgres-rounds", type=int, default=15, help="queries to PostgreSQL, after two to warm up")
     parser.add_argument("--open-days", type=int, default=0, help="days of app opens, a fifth of the devices each day")
+    parser.add_argument("--values", action="store_true", help="count the devices of every tag and attribute value")
+    parser.add_argument("--stags", type=int, default=1000, help="with --values: string tags of the app")
     parser.add_argument("--snapshot", action="store_true", help="save the index and restore it")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -92,6 +99,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.open_days:
         activity = {"activity": measured_activity(state, devices, clock, arguments.open_days)}
         rows.append(timed("Carillon, 50 opens in 90 days", lambda: _hits(state, ACTIVE), arguments.rounds))
+    if arguments.values:
+        with_stags(state, arguments.stags)
+        rows += counted_values(state, arguments.rounds)
     result: dict[str, Any] = {
         "devices": arguments.devices,
         "partitions": PARTITIONS,
@@ -160,6 +170,27 @@ def resolved(state: TargetingState, wanted: Filter) -> ResolveResponse:
     while not resolution.advance(SLICE):
         pass
     return resolution.response
+
+
+def counted_values(state: TargetingState, rounds: int) -> list[dict[str, Any]]:
+    """Measure the lists of all fields, the first time and later, that of the string tags, and one that is searched."""
+    started = time.perf_counter()
+    listed = sum(_values_of(state, field) for field in FIELDS)
+    first = row("values of all fields, first time", listed, [(time.perf_counter() - started) * 1000])
+    return [
+        first,
+        timed("values of all fields", lambda: sum(_values_of(state, field) for field in FIELDS), rounds),
+        timed("string tags", lambda: _values_of(state, ValueField.VALUE_FIELD_STAG), rounds),
+        timed("string tags with a word", lambda: _values_of(state, ValueField.VALUE_FIELD_STAG, "NEWS 77"), rounds),
+    ]
+
+
+def _values_of(state: TargetingState, field: int, words: str = "") -> int:
+    request = CountValuesRequest(appkey=APP, field=ValueField.ValueType(field), words=words, limit=LISTED)
+    counting = Counting(state, request, lambda tag: False)
+    while not counting.advance(SLICE):
+        pass
+    return len(counting.response.values)
 
 
 def timed(name: str, query: Callable[[], int], rounds: int) -> dict[str, Any]:

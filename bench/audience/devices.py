@@ -8,7 +8,7 @@ from pyroaring import BitMap
 
 from services.process.clock import Clock
 from services.targeting.activity import HOUR_SHIFT, AppOpens, BitSlicedCounts, hour_of
-from services.targeting.state import AppIndex, TargetingState, index_of
+from services.targeting.state import AppIndex, TargetingState, bitmaps, index_of
 
 APP = "1000000001"
 PARTITIONS = 32
@@ -16,6 +16,9 @@ TAG_SHARES = {1: 0.3, 2: 0.3, 3: 0.5, 4: 0.5, 5: 0.5, 6: 0.2, 7: 0.2, 8: 0.1}
 REGIONS = 34
 OTHERS = {"carriers": 3, "channels": 20, "brands": 30, "models": 600, "os_versions": 12, "app_versions": 25}
 """The number of values of the fields that the query does not name; every device has one of each."""
+
+STAG_SHARE = 1 / 2000
+"""The share of the devices that have one of the further string tags of `with_stags`."""
 
 NOW_MS = 1_790_000_000_000
 TODAY = hour_of(NOW_MS) // 24
@@ -61,6 +64,19 @@ def filled(devices: list[Devices], clock: Clock) -> TargetingState:
     for part in devices:
         state.partitions[part.partition].apps[APP] = _index(part)
     return state
+
+
+def with_stags(state: TargetingState, stags: int) -> None:
+    """Add string tags `news/0`, …, each on STAG_SHARE of the devices, to an index made by `filled`."""
+    for number, partition in state.partitions.items():
+        index = partition.apps[APP]
+        random = np.random.default_rng([number, 5])
+        found = list(bitmaps(index))
+        size = len(index.reachable)
+        for stag in range(stags):
+            chosen = np.unique(random.integers(0, size, max(1, round(size * STAG_SHARE))))
+            found.append(("tags", f"news/{stag}", _numbers(chosen)))
+        partition.apps[APP] = index_of(found)
 
 
 def empty(clock: Clock) -> TargetingState:

@@ -132,6 +132,22 @@ class Estimate(msgspec.Struct, frozen=True):
     needs_approval: Annotated[bool, described("Whether it would become a draft.")]
 
 
+class AudienceValue(msgspec.Struct, frozen=True):
+    """A value that an audience can name."""
+
+    value: Annotated[str, described("The value; a numeric tag in digits.")]
+    brand: Annotated[str, described("The brand of a model; empty for other fields.")]
+    devices: Annotated[Count, described("Devices that have it now.")]
+
+
+class AudienceValueList(msgspec.Struct, frozen=True):
+    """The values of a field that most devices of an app have, those that more have first."""
+
+    values: Annotated[list[AudienceValue], described("The values.")]
+    has_more: Annotated[bool, described("Whether there are others: ask for some of their words.")]
+    devices: Annotated[Count, described("All devices of the app.")]
+
+
 class DraftSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A push that waits, or has waited, for an approval."""
 

@@ -3,14 +3,23 @@
 import hashlib
 from typing import Any
 
-from console.pushes.answers import AudienceSize, Draft, DraftList, DraftSummary, Estimate, PushSent
+from console.pushes.answers import (
+    AudienceSize,
+    AudienceValue,
+    AudienceValueList,
+    Draft,
+    DraftList,
+    DraftSummary,
+    Estimate,
+    PushSent,
+)
 from console.send import actions as drafts
 from console.send import actions as sending
 from console.send.composed_pushes import ComposedPush
 from console.shell.access import Requester
 from console.shell.backend import Backend, app_of, visible_teams
 from console.shell.calls import after
-from console.shell.requests import AppParams, DraftListParams, DraftParams, SendParams
+from console.shell.requests import AppParams, AudienceValuesParams, DraftListParams, DraftParams, SendParams
 from protos.accounts.v1.drafts_pb2 import DecideDraftRequest, DraftStatus, DraftWithdrawn, StoredDraft
 from services.errors import InputError
 
@@ -30,6 +39,17 @@ async def estimate(backend: Backend, requester: Requester, params: AppParams, bo
         composed.is_broadcast,
         await sending.approval_need(backend, requester, composed) is not None,
     )
+
+
+async def audience_values(backend: Backend, requester: Requester, params: AudienceValuesParams) -> AudienceValueList:
+    """List the tags, or the values of an attribute, that most devices of an app have, with the number of devices.
+
+    Tags that address one person, as the app's settings name them, are not listed.
+    """
+    app_of(backend, params.appkey)
+    found = await backend.audience_values.listed([params.appkey], params.field, params.words, params.limit)
+    values = [AudienceValue(value.text, value.brand, devices) for value, devices in found.values]
+    return AudienceValueList(values, found.has_more, found.devices)
 
 
 async def send_push(backend: Backend, requester: Requester, params: SendParams, body: bytes, key: str) -> PushSent:

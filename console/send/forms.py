@@ -1,7 +1,6 @@
 """The form of a push and the v2 request that it stands for, each made of the other; nothing is checked here."""
 
 import csv
-import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -10,17 +9,21 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from console.send.values import Value
 from console.shell.numbers import whole_number
 from services.errors import Code, InputError
 
 # Lists in text fields: lines of values between commas, where a value with a comma stands in quotation marks.
 
+_WIDE_COMMA = re.compile(r'"[^"]*"|，')
+_TO_BE_QUOTED = re.compile(r'[,，"\r\n]')
 _COMPARISON = re.compile(r"(>=|<=|>|<|=)\s*(\d+)", re.ASCII)
 
 
 def lines_of_values(text: str) -> list[list[str]]:
     """Return the values of each line that is not empty."""
-    lines = csv.reader(text.replace("，", ",").splitlines(), skipinitialspace=True)
+    text = _WIDE_COMMA.sub(lambda found: "," if found[0] == "，" else found[0], text)
+    lines = csv.reader(text.splitlines(), skipinitialspace=True)
     found = ([value.strip() for value in line if value.strip()] for line in lines)
     return [line for line in found if line]
 
@@ -37,9 +40,12 @@ def numbers(text: str, at: str) -> list[list[int]]:
 
 def text_of(lines: Iterable[Sequence[object]]) -> str:
     """Return the text whose values these are, a line for each list."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
-    return text.getvalue().strip("\n")
+    return "\n".join(",".join(map(_quoted, line)) for line in lines)
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return '"' + text.replace('"', '""') + '"' if _TO_BE_QUOTED.search(text) else text
 
 
 def comparisons(text: str, at: str) -> dict[str, int]:
@@ -62,6 +68,30 @@ def models(text: str, at: str) -> dict[str, list[str]]:
             raise InputError(Code.NO_MODELS, at=at)
         found.setdefault(brand.strip(), []).extend(values(rest))
     return found
+
+
+TAG_FIELDS = ("tag", "not_tag", "stag", "not_stag")
+MODEL_FIELDS = ("model", "model_not")
+
+
+def with_values(text: str, name: str, chosen: Sequence[Value], *, together: bool) -> str:
+    """Return the text of a field with values that were chosen from a list, those that it has already once.
+
+    Of a field of tags they stand on lines of their own, any of which will do; `together`: on one line, all of which
+    a device must have.
+    """
+    if name in MODEL_FIELDS:
+        by_brand: dict[str, list[str]] = {}
+        for value in chosen:
+            by_brand.setdefault(value.brand, []).append(value.text)
+        added = [f"{brand}: {text_of([found])}" for brand, found in by_brand.items()]
+        return "\n".join([*filter(str.strip, text.splitlines()), *added])
+    texts = [value.text for value in chosen]
+    if name not in TAG_FIELDS:
+        return text_of([list(dict.fromkeys([*values(text), *texts]))])
+    lines = lines_of_values(text)
+    added_lines = [texts] if together else [[each] for each in texts]
+    return text_of([*lines, *(line for line in added_lines if line not in lines)])
 
 
 def _number_at(value: str, at: str) -> int:

@@ -13,6 +13,7 @@ from console.devices.erasures import ErasureDirectory
 from console.overview.installation import Observer
 from console.send.audience import Audiences
 from console.send.composed_pushes import ComposedPushes
+from console.send.values import AudienceValues
 from console.shell.access import Requester
 from edge.core.tasks import BroadcastCancel, TaskCalls
 from protos.accounts.v1.accounts_pb2 import Team
@@ -80,6 +81,7 @@ class Backend:
     zone: ZoneInfo
     composed_pushes: ComposedPushes
     audiences: Audiences
+    audience_values: AudienceValues
     tasks: TaskCalls
     broadcasts: BroadcastCancel
     erasures: ErasureDirectory

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from console.audit.actions import SUBJECTS
+from console.send.values import FIELDS
 from console.shell.calls import NoParams
 from console.shell.numbers import MAX_MSGID
 from console.statistics.actions import CATEGORIES, KINDS
@@ -230,6 +231,19 @@ class TimelineParams(PageParams, frozen=True, kw_only=True):
     from_ms: TimeMs
     to_ms: TimeMs
     allow_behind: Behind = True
+
+
+class AudienceValuesParams(AppParams, frozen=True, kw_only=True):
+    field: Annotated[
+        Literal[tuple(FIELDS)],  # type: ignore[valid-type]
+        described("A field of devices; `tag` is numeric tags, `stag` string tags."),
+    ]
+    words: Annotated[
+        str,
+        msgspec.Meta(max_length=200),
+        described("Only values that have all of these words, in upper or lower case."),
+    ] = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=500), described("Values at most.")] = 100
 
 
 class RefusalListParams(AppParams, frozen=True, kw_only=True):

@@ -47,6 +47,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "Resolve": ("delivery", "console", "accounts"),
         "FindAddressed": ("delivery",),
         "WaitAddressed": ("delivery",),
+        "CountValues": ("console",),
     },
     "protos.scheduling.v1.SchedulingService": {
         "GetTask": ("edge", "console"),

@@ -131,6 +131,11 @@ class IdentityRules:
         self._names = frozenset(name for name in names if not name.endswith("*"))
         self._beginnings = tuple(name.removesuffix("*") for name in names if name.endswith("*"))
 
+    @property
+    def has_tags(self) -> bool:
+        """Whether the setting names any identity tags."""
+        return bool(self._ranges or self._names or self._beginnings)
+
     def is_identity_tag(self, tag: int | str) -> bool:
         """Return whether a number tag or a string tag addresses one person."""
         if isinstance(tag, int):

@@ -6,7 +6,7 @@ those values may be gone when the next record is read.
 
 from array import array
 from collections.abc import Collection, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from pyroaring import BitMap
@@ -73,6 +73,9 @@ def compacted(starts: Ints, items: Ints) -> tuple[Ints, Ints]:
 
 Value = TypeVar("Value", bound=Hashable)
 
+Counts: TypeAlias = dict[Value, int]
+"""The number of devices that have a value, over several partitions; without the values that no device has."""
+
 
 class ValueBitmaps(Generic[Value]):
     """The bitmap of each value, under a small id from 1 on. The id of a value without devices is reused.
@@ -87,6 +90,23 @@ class ValueBitmaps(Generic[Value]):
         self._values: dict[int, Value] = {}
         self._bitmaps: list[BitMap] = [BitMap()]
         self._free: list[int] = []
+        self._counts: Counts[Value] | None = None
+
+    @property
+    def is_counted(self) -> bool:
+        return self._counts is not None
+
+    def count_into(self, counts: Counts[Value]) -> None:
+        """Add the devices of each value to `counts`, and keep `counts` up to date from now on."""
+        for value, value_id in self._ids.items():
+            counts[value] = counts.get(value, 0) + len(self._bitmaps[value_id])
+        self._counts = counts
+
+    def note_added(self, value_id: int) -> None:
+        """Count a device that has got the value with this id; `discard` counts those that lose it."""
+        if self._counts is not None:
+            value = self._values[value_id]
+            self._counts[value] = self._counts.get(value, 0) + 1
 
     def find(self, value: Value) -> BitMap | None:
         """Return the devices that have the value now, None if there are none. The caller must not change the bitmap."""
@@ -127,9 +147,17 @@ class ValueBitmaps(Generic[Value]):
             self._replace_lent(value_id)
         bitmap = self._bitmaps[value_id]
         bitmap.discard(number)
+        if self._counts is not None:
+            self._note_removed(self._counts, self._values[value_id])
         if not bitmap:
             del self._ids[self._values.pop(value_id)]
             self._free.append(value_id)
+
+    @staticmethod
+    def _note_removed(counts: Counts[Value], value: Value) -> None:
+        counts[value] -= 1
+        if not counts[value]:
+            del counts[value]
 
     def _replace_lent(self, value_id: int) -> None:
         self._lent.discard(value_id)
@@ -151,6 +179,8 @@ class SingleValueIndex(Generic[Value]):
             return
         self._id_of_device = grown(self._id_of_device, number + 1, new)
         self._id_of_device[number] = new
+        if new:
+            self.values.note_added(new)
         if old:
             self.values.discard(old, number)
 
@@ -187,6 +217,9 @@ class MultiValueIndex(Generic[Value]):
         new = [self.values.add(value, number) for value in values]
         if new == old:
             return
+        if self.values.is_counted:
+            for value_id in set(new).difference(old):
+                self.values.note_added(value_id)
         for value_id in set(old).difference(new):
             self.values.discard(value_id, number)
         self._store(number, new)

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from protos.registry.v1.apps_pb2 import IDENTITY_MODE_REQUIRE, App, Channel
 from protos.targeting.v1.targeting_pb2 import (
     AddressedDevices,
+    CountValuesRequest,
+    CountValuesResponse,
     FindAddressedRequest,
     FindAddressedResponse,
     NewAddress,
@@ -21,6 +23,7 @@ from services.domain.identity import identity_mode, identity_rules
 from services.errors import DeadlineError, UnavailableError
 from services.net.fairness import FairSemaphore
 from services.net.rpc.server import Context
+from services.targeting.counting import Counting
 from services.targeting.filters import MustBeProven, Resolution, checked_filter
 from services.targeting.projection import TargetingProjection
 
@@ -62,12 +65,13 @@ class TargetingServicer(TargetingServiceServicer):
         if not request.partitions:
             await self._projection.query(resolution.advance, SLICE)
             return resolution.response
-        try:
-            async with asyncio.timeout(DEADLINE_S):
-                await self._resolve(request.appkey, resolution)
-        except TimeoutError:
-            raise DeadlineError(f"the audience was not resolved within {DEADLINE_S:.0f} s") from None
+        await self._complete(request.appkey, resolution.advance, "the audience was not resolved")
         return resolution.response
+
+    async def CountValues(self, request: CountValuesRequest, context: Context) -> CountValuesResponse:
+        counting = Counting(self._state, request, _addresses_one_person(self._apps.get(request.appkey)))
+        await self._complete(request.appkey, counting.advance, "the values were not counted")
+        return counting.response
 
     async def FindAddressed(self, request: FindAddressedRequest, context: Context) -> FindAddressedResponse:
         self._check_owned(request.partitions)
@@ -120,11 +124,16 @@ class TargetingServicer(TargetingServiceServicer):
                     f"this instance does not own partition {number}: CARILLON_TARGETING_ADDR must name every shard"
                 )
 
-    async def _resolve(self, appkey: str, resolution: Resolution) -> None:
-        is_complete = False
-        while not is_complete:
-            async with self._slices.slot(appkey):
-                is_complete = await self._projection.query(resolution.advance, SLICE)
+    async def _complete(self, appkey: str, advance: Callable[[int], bool], not_done: str) -> None:
+        """Let work advance, slice by slice, until it says that it is complete. DeadlineError: that took too long."""
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                is_complete = False
+                while not is_complete:
+                    async with self._slices.slot(appkey):
+                        is_complete = await self._projection.query(advance, SLICE)
+        except TimeoutError:
+            raise DeadlineError(f"{not_done} within {DEADLINE_S:.0f} s") from None
 
 
 def _must_be_proven(app: App | None) -> MustBeProven:
@@ -132,3 +141,8 @@ def _must_be_proven(app: App | None) -> MustBeProven:
     if app is None or identity_mode(app) != IDENTITY_MODE_REQUIRE:
         return lambda tag: False
     return identity_rules(app).is_identity_tag
+
+
+def _addresses_one_person(app: App | None) -> MustBeProven:
+    """Return the test for tags that address one person, by the app's rules."""
+    return identity_rules(app).is_identity_tag if app else lambda tag: False

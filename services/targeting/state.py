@@ -22,7 +22,7 @@ from services.process.clock import Clock
 from services.replica.epochs import Epochs
 from services.replica.store import Fact
 from services.targeting.activity import AppOpens, BitSlicedCounts, hour_of
-from services.targeting.index import MultiValueIndex, SingleValueIndex
+from services.targeting.index import Counts, MultiValueIndex, SingleValueIndex
 
 _DEDUPE_WINDOW = 1024
 """Session batches of a partition whose event ids are remembered; gateways repeat a batch soon or never."""
@@ -172,6 +172,7 @@ class TargetingState:
         self.partitions = {number: PartitionIndex() for number in partitions}
         self.epochs = Epochs()
         self.new_addresses = NewAddresses()
+        self._counts: dict[tuple[str, str], Counts[Any]] = {}
         self.on_erased: Callable[[], None] = lambda: None
         """Called in the follower's thread whenever an erased device was removed, of which older snapshots tell."""
         self._clock = clock
@@ -188,6 +189,23 @@ class TargetingState:
             if index is not None and device.number in index.reachable:
                 return True
         return False
+
+    def counts(self, appkey: str, field: str) -> Iterator[Counts[Any]]:
+        """Yield the number of devices of each value of a field (see `AppIndex.fields`) for each partition that is added
+        to it; the last is complete.
+
+        The first question after a start counts all bitmaps of the field, and from then on every change is counted: an
+        answer costs a look at each value and not at each bitmap, and fields that nobody asks for cost nothing.
+        """
+        counts = self._counts.get((appkey, field), {})
+        for partition in self.partitions.values():
+            if (index := partition.apps.get(appkey)) is not None:
+                values = index.fields()[field].values
+                if not values.is_counted:
+                    self._counts[appkey, field] = counts
+                    values.count_into(counts)
+                    yield counts
+        yield counts
 
     def hour(self) -> int:
         """Return the present hour, in which windows of activity end."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from protos.targeting.v1.targeting_pb2 import (
+    CountValuesRequest,
+    CountValuesResponse,
     FindAddressedRequest,
     FindAddressedResponse,
     ResolveRequest,
@@ -66,6 +68,9 @@ class FaultyTargeting(TargetingServiceServicer):
 
     async def WaitAddressed(self, request: WaitAddressedRequest, context: Any) -> WaitAddressedResponse:
         return await self._real.WaitAddressed(request)
+
+    async def CountValues(self, request: CountValuesRequest, context: Any) -> CountValuesResponse:
+        return await self._real.CountValues(request)
 
     async def _resolve(self, request: ResolveRequest) -> ResolveResponse:
         stags = [stag for group in request.audience.filter.stags for stag in group.stags]

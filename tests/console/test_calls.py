@@ -30,6 +30,7 @@ ALLOWED = {
     ("GET", "/apps/{appkey}/refused-requests"): MEMBERS,
     ("GET", "/pushes/{msgid}"): VALID,
     ("POST", "/apps/{appkey}/estimate"): SENDERS,
+    ("GET", "/apps/{appkey}/audience-values"): SENDERS,
     ("POST", "/apps/{appkey}/pushes"): SENDERS,
     ("GET", "/apps/{appkey}/pushes/{msgid}"): MEMBERS,
     ("GET", "/apps/{appkey}/pushes/{msgid}/speed"): MEMBERS,

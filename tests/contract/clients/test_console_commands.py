@@ -120,6 +120,13 @@ def test_addresses_that_devices_set_are_listed_without_what_they_are(service: Sa
     assert "No device of the app has an address." in run("address", "list", "--app", appkey, "--channel", "fcm").output
 
 
+def test_the_values_that_an_audience_can_name_are_listed(service: SampleService, run: Run) -> None:
+    appkey = service.android.appkey
+    listed = json.loads(run("audience", "values", appkey, "region", "--json").stdout)
+    assert listed.keys() == {"values", "has_more", "devices"}
+    assert "No device has such a value." in run("audience", "values", appkey, "stag", "--words", "nowhere").output
+
+
 @pytest.mark.long
 def test_everything_of_the_team_is_seen_from_elsewhere_as_on_the_machine(service: SampleService, run: Run) -> None:
     appkey, on_machine = service.android.appkey, service.installation.carillon
