@@ -6,8 +6,9 @@ import click
 
 from carillon.commands.output import as_json, device_count, print_json, print_table, say, time_text
 from carillon.commands.role_calls import call_registry, command_origin
-from carillon.installation.remote import console_client
-from console.devices.answers import ErasureList, Person, PersonPage
+from carillon.installation.chosen import named_console
+from carillon.installation.remote import ConsoleClient, console_client
+from console.devices.answers import ErasedPerson, ErasureList, Person, PersonPage
 from console.devices.erasures import NOT_FORGOTTEN
 from protos.registry.v1.registry_pb2 import ErasePersonRequest
 
@@ -18,7 +19,7 @@ _PAGE = 200
 def person() -> None:
     """Export what is held about a person, or erase the person.
 
-    All but `erase` need a console, and an API token of a team's administrator:
+    All but `erase` on the machine need a console, and an API token of a team's administrator:
     `carillon --url https://HOST --token-file FILE person …`.
     """
 
@@ -69,11 +70,41 @@ def export(appkey: str, alias: str | None, token: str | None, as_json: bool) -> 
 def erase(appkey: str, alias: str | None, token: str | None, yes: bool, as_json: bool) -> None:
     """Erase the devices of a person: their keys are destroyed, and stubs without anything personal are left.
 
-    Works on the machine alone; from elsewhere it is a call of the console. There is no way back. What is not forgotten
-    yet is printed, and `carillon person erasures` says when every role has forgotten the person.
+    There is no way back. What is not forgotten yet is printed, and `carillon person erasures` says when every role has
+    forgotten the person. With an API token, the erasure waits for another administrator where the team asks for a
+    second person; an operator on the machine needs nobody.
     """
     if (alias is None) == (token is None):
         raise click.UsageError("give either --alias or --token")
+    console = named_console()
+    erased = (
+        _erase_here(appkey, alias, token, yes) if console is None else _erase_by(console, appkey, alias, token, yes)
+    )
+    if as_json:
+        print_json(erased)
+        return
+    if erased.waits_until_ms is not None:
+        say(
+            f"Nothing is erased yet. Erasure {erased.erasure_id} of {device_count(erased.devices)} waits until"
+            f" {time_text(erased.waits_until_ms)} for another administrator, who confirms it in the console."
+        )
+        return
+    say(
+        f"Erased: {device_count(erased.devices)}, as erasure {erased.erasure_id}. Each process forgets them now, or at"
+        " its next start.",
+        "Not forgotten:",
+        *(f"- {what}" for what in erased.not_forgotten),
+    )
+
+
+def _erase_by(console: ConsoleClient, appkey: str, alias: str | None, token: str | None, yes: bool) -> ErasedPerson:
+    path = ("apps", appkey, "person")
+    if not yes:
+        _confirm(console.delete(ErasedPerson, *path, alias=alias, token=token, dry_run="true").devices)
+    return console.delete(ErasedPerson, *path, alias=alias, token=token)
+
+
+def _erase_here(appkey: str, alias: str | None, token: str | None, yes: bool) -> ErasedPerson:
     request = ErasePersonRequest(appkey=appkey, origin=command_origin())
     if alias is not None:
         request.alias = alias
@@ -82,25 +113,14 @@ def erase(appkey: str, alias: str | None, token: str | None, yes: bool, as_json:
     if not yes:
         request.dry_run = True
         found = call_registry(lambda registry: registry.ErasePerson(request))
-        click.confirm(f"Erase {device_count(found.devices)} of this person for ever?", abort=True, err=True)
+        _confirm(found.devices)
         request.dry_run = False
     answer = call_registry(lambda registry: registry.ErasePerson(request))
-    if as_json:
-        print_json(
-            {
-                "erasure_id": answer.erasure_id,
-                "devices": answer.devices,
-                "time_ms": answer.time_ms,
-                "not_forgotten": NOT_FORGOTTEN,
-            }
-        )
-        return
-    say(
-        f"Erased: {device_count(answer.devices)}, as erasure {answer.erasure_id}. Each process forgets them now, or at"
-        " its next start.",
-        "Not forgotten:",
-        *(f"- {what}" for what in NOT_FORGOTTEN),
-    )
+    return ErasedPerson(answer.erasure_id, answer.devices, answer.time_ms, list(NOT_FORGOTTEN))
+
+
+def _confirm(devices: int) -> None:
+    click.confirm(f"Erase {device_count(devices)} of this person for ever?", abort=True, err=True)
 
 
 @person.command()
@@ -112,16 +132,22 @@ def erasures(appkey: str, as_json: bool) -> None:
     None says who the person was. Backups from before an erasure are kept until the printed time, if the console has
     CARILLON_BACKUP_DAYS.
     """
-    console, found, cursor = console_client(), [], ""
+    console, found, waiting, cursor = console_client(), [], [], ""
     while True:
         page = console.get(ErasureList, "apps", appkey, "erasures", cursor=cursor, limit=_PAGE)
         found += page.erasures
+        waiting += page.unconfirmed
         if not (cursor := page.next):
             break
     if as_json:
         for erasure in found:
             print_json(erasure)
         return
+    for unconfirmed in waiting:
+        say(
+            f"Erasure {unconfirmed.erasure_id} of {device_count(unconfirmed.devices)}, by {unconfirmed.actor}, waits"
+            f" until {time_text(unconfirmed.expires_ms)} for another administrator to confirm it."
+        )
     print_table(
         (
             {

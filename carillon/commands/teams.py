@@ -80,6 +80,7 @@ def _list_from_elsewhere(console: "ConsoleClient", json_output: bool) -> None:
             "approve_broadcasts": known.rules.broadcasts,
             "approve_above": known.rules.above_devices,
             "broadcast_share": known.rules.broadcast_share,
+            "confirm_erasures": known.rules.erasures,
         }
         for known in teams
     ]
@@ -141,6 +142,11 @@ def give_app(team_name: str, appkey: str, json_output: bool) -> None:
     type=click.IntRange(1, MAX_SHARE_PERCENT),
     help=f"The share of an app's devices from which on a push is a broadcast; {DEFAULT_SHARE_PERCENT} unless set.",
 )
+@click.option(
+    "--confirm-erasures",
+    type=click.Choice(["on", "off"]),
+    help="Whether another administrator has to confirm the erasure of a person.",
+)
 @as_json_lines
 def set_team(
     team_name: str,
@@ -148,15 +154,18 @@ def set_team(
     approve_broadcasts: str | None,
     approve_above: str | None,
     broadcast_share: int | None,
+    confirm_erasures: str | None,
     json_output: bool,
 ) -> None:
-    """Change a team's name, or which of its pushes need the approval of a second person.
+    """Change a team's name, or what needs a second person: which of its pushes, and erasures of persons.
 
     A push is a broadcast if it reaches a share of an app's devices, however its audience is written. The pushes of one
     sender within an hour count together for both rules. They hold for people and API tokens, not for app servers.
     """
-    if name is None and approve_broadcasts is None and approve_above is None and broadcast_share is None:
-        raise click.UsageError("name a change: --name, --approve-broadcasts, --approve-above or --broadcast-share")
+    if all(each is None for each in (name, approve_broadcasts, approve_above, broadcast_share, confirm_erasures)):
+        raise click.UsageError(
+            "name a change: --name, --approve-broadcasts, --approve-above, --broadcast-share or --confirm-erasures"
+        )
     if approve_above not in (None, "off") and not _is_device_count(str(approve_above)):
         raise click.BadParameter("must be a number of devices, or off", param_hint="--approve-above")
 
@@ -172,6 +181,8 @@ def set_team(
             rules.above_devices = int(approve_above)
         if broadcast_share is not None:
             rules.share_percent = broadcast_share
+        if confirm_erasures is not None:
+            rules.erasures = confirm_erasures == "on"
         request = UpdateTeamRequest(team_id=known.team_id, name=name, rules=rules, origin=command_origin())
         return (await accounts.UpdateTeam(request)).team
 
@@ -226,6 +237,7 @@ def _record(known: TeamSummary, logins: Logins) -> dict[str, Any]:
         "approve_broadcasts": rules.broadcasts,
         "approve_above": rules.above_devices if rules.HasField("above_devices") else None,
         "broadcast_share": share_percent(rules),
+        "confirm_erasures": rules.erasures,
         "created_ms": known.team.created_ms,
     }
 
@@ -234,6 +246,8 @@ def _row(record: dict[str, Any]) -> dict[str, str]:
     rules = [f"broadcasts (from {record['broadcast_share']} %)"] if record["approve_broadcasts"] else []
     if record["approve_above"] is not None:
         rules.append(f"above {record['approve_above']} devices")
+    if record["confirm_erasures"]:
+        rules.append("erasures")
     return {
         "team": record["name"],
         "members": ", ".join(f"{login} ({role})" for login, role in record["members"].items()) or "-",

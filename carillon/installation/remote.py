@@ -138,6 +138,9 @@ class ConsoleClient:
     ) -> Answer:
         return self._call(kind, "POST", path, query, body, {"Idempotency-Key": key} if key else {})
 
+    def delete(self, kind: type[Answer], /, *path: str, **query: str | int | None) -> Answer:
+        return self._call(kind, "DELETE", path, query, None, {})
+
     def _call(
         self,
         kind: type[Answer],

@@ -7,15 +7,20 @@ from typing import NamedTuple
 
 import falcon
 
-from console.devices.answers import ErasureList, erasure_answer
+from console.devices.answers import ErasureList, erasure_answer, waiting_erasure
 from console.devices.explanation import ENDED, GOT
 from console.shell.access import Requester
 from console.shell.backend import ANALYTICS_S, Backend
 from console.shell.calls import after
 from console.shell.numbers import MAX_MSGID, message_id, whole_number
 from console.statistics.actions import category_of
-from protos.accounts.v1.accounts_pb2 import DataRead
-from protos.accounts.v1.service_pb2 import NoteDataReadRequest
+from protos.accounts.v1.accounts_pb2 import DataRead, PendingChange
+from protos.accounts.v1.service_pb2 import (
+    ErasePersonRequest,
+    ErasePersonResponse,
+    ListChangesRequest,
+    NoteDataReadRequest,
+)
 from protos.analytics.v1.analytics_pb2 import (
     AuditDeviceRequest,
     AuditDeviceResponse,
@@ -26,8 +31,6 @@ from protos.analytics.v1.analytics_pb2 import (
 from protos.registry.v1.apps_pb2 import CHANNEL_UNSPECIFIED, Channel
 from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.registry_pb2 import (
-    ErasePersonRequest,
-    ErasePersonResponse,
     FindAliasesRequest,
     GetDevicesRequest,
     ListAddressesRequest,
@@ -136,6 +139,7 @@ async def erase_person(
 ) -> ErasePersonResponse:
     """Erase the devices with an alias, or the one with a token; in a dry run only count them.
 
+    Where the app's team asks for a second person, the erasure waits: the answer has `pending`.
     InputError: neither or both are given. NotFoundError: the app has no such device. ConflictError: personal values are
     not sealed.
     """
@@ -146,7 +150,7 @@ async def erase_person(
         asked.alias = alias
     else:
         asked.token = token
-    erased = await backend.roles.registry.ErasePerson(asked)
+    erased = await backend.roles.accounts.ErasePerson(asked)
     if not dry_run:
         await backend.erasures.refresh()
     return erased
@@ -160,7 +164,17 @@ async def list_erasures(backend: Backend, appkey: str, cursor: str, limit: int) 
     installation = await backend.observer.read()
     page = found[:limit]
     listed = [erasure_answer(erasure, installation, backend.backup_days) for erasure in page]
-    return ErasureList(listed, str(page[-1].offset) if len(found) > limit else "")
+    waiting = [] if before else [waiting_erasure(each) for each in await _unconfirmed(backend, appkey)]
+    return ErasureList(listed, waiting, str(page[-1].offset) if len(found) > limit else "")
+
+
+async def _unconfirmed(backend: Backend, appkey: str) -> list[PendingChange]:
+    """Return the erasures of an app that wait for another administrator."""
+    team_id = backend.accounts.team_of(appkey)
+    if not team_id:
+        return []
+    found = await backend.roles.accounts.ListChanges(ListChangesRequest(team_ids=[team_id]))
+    return [change for change in found.changes if change.erase.appkey == appkey]
 
 
 class AddressPage(NamedTuple):

@@ -9,6 +9,7 @@ from console.audit.answers import Behind, ChannelCounts, DeviceAudit, Next, Push
 from console.devices.erasures import KnownErasure, backups_until_ms, waiting_for
 from console.overview.installation import InstallationState
 from edge.core.parsing.fields import Count, described
+from protos.accounts.v1.accounts_pb2 import PendingChange
 from protos.registry.v1 import registry_pb2
 from protos.registry.v1.devices_pb2 import Device as StoredDevice
 from services.domain.addresses import address_hash, channel_name, fingerprint
@@ -193,6 +194,10 @@ class ErasedPerson(msgspec.Struct, frozen=True):
     devices: Annotated[int, described("Devices that are erased.")]
     time_ms: Annotated[int | None, described("When the erasure was recorded; null in a dry run.")]
     not_forgotten: Annotated[list[str], described("What still holds values of the person, and until when.")]
+    waits_until_ms: Annotated[
+        int | None,
+        described("Set: nothing is erased yet. Until when the erasure waits for another administrator to confirm it."),
+    ] = None
 
 
 ErasureState = Literal["waiting", "done"]
@@ -215,10 +220,23 @@ class Erasure(msgspec.Struct, frozen=True):
     ]
 
 
+class WaitingErasure(msgspec.Struct, frozen=True):
+    """An erasure that another administrator of the team, or one of the installation, has to confirm."""
+
+    erasure_id: Annotated[str, described("The id that the erasure has once it is confirmed.")]
+    devices: Annotated[int, described("Devices that the person had when it was asked for.")]
+    created_ms: Annotated[int, described("When it was asked for.")]
+    expires_ms: Annotated[int, described("Until when it can be confirmed.")]
+    actor: Annotated[str, described("Who asked for it: user/ID or token/ID.")]
+
+
 class ErasureList(msgspec.Struct, frozen=True):
     """Erasures of an app, the latest first."""
 
     erasures: Annotated[list[Erasure], described("The erasures.")]
+    unconfirmed: Annotated[
+        list[WaitingErasure], described("Those that wait for another administrator; on the first page alone.")
+    ] = []
     next: Next = ""
 
 
@@ -270,6 +288,11 @@ def erasure_answer(erasure: KnownErasure, installation: InstallationState, backu
         waiting,
         backups_until_ms(erasure, backup_days),
     )
+
+
+def waiting_erasure(change: PendingChange) -> WaitingErasure:
+    erase = change.erase
+    return WaitingErasure(erase.erasure_id, erase.devices, change.created_ms, change.expires_ms, change.proposed_by)
 
 
 def listed_address(found: registry_pb2.ListedAddress) -> ListedAddress:

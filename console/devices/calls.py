@@ -78,13 +78,20 @@ async def erase_person(backend: Backend, requester: Requester, params: ErasurePa
     The devices, their addresses and tags, and the contents of pushes to them are forgotten by every role, and what the
     log, its archive and its backups hold about them opens no more. Statistics do not change. The audit names the
     account, the app and the number of devices, but not the person. A dry run only says how many devices there are. The
-    answer is 409 where the installation does not seal personal values.
+    answer is 409 where the installation does not seal personal values. Where the team asks for a second person, the
+    erasure waits until another administrator confirms it in the console.
     """
     app = app_of(backend, params.appkey)
     erased = await actions.erase_person(
         *(backend, requester, app.appkey), alias=params.alias, token=params.token, dry_run=params.dry_run
     )
-    return ErasedPerson(erased.erasure_id or None, erased.devices, erased.time_ms or None, list(NOT_FORGOTTEN))
+    return ErasedPerson(
+        erased.erasure_id or None,
+        erased.devices,
+        erased.time_ms or None,
+        list(NOT_FORGOTTEN),
+        erased.pending.expires_ms or None,
+    )
 
 
 async def list_erasures(backend: Backend, requester: Requester, params: ErasureListParams) -> ErasureList:

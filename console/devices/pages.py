@@ -15,6 +15,7 @@ from console.devices.actions import (
     note_data_read,
 )
 from console.devices.answers import device_record, listed_address
+from console.people.changes import shown_erasures
 from console.shell.page import Page, go_to, unknown_app, visit_of
 from services.domain.permissions import Action
 
@@ -95,13 +96,22 @@ class ErasuresPage(Page):
             rows=[(erasure, self.site.accounts.name_of(erasure.actor)) for erasure in page.erasures],
             after=after,
             following=page.next,
+            changes=await shown_erasures(self.site, visit_of(request), app.appkey),
+            team_id=self.site.accounts.team_of(app.appkey),
         )
 
     async def on_post(self, request: Request, response: Response, appkey: str) -> None:
         app, visit = self.app(appkey), visit_of(request)
         alias, token = visit.form.get("alias", ""), visit.form.get("token", "")
-        await erase_person(self.site, visit, app.appkey, alias=alias, token=token)
-        visit.notify(visit.gettext("The person is erased. Each role forgets now what it keeps."))
+        erased = await erase_person(self.site, visit, app.appkey, alias=alias, token=token)
+        visit.notify(
+            visit.gettext(
+                "Nothing is erased yet: it waits until another administrator of the team or of the installation"
+                " confirms it."
+            )
+            if erased.HasField("pending")
+            else visit.gettext("The person is erased. Each role forgets now what it keeps.")
+        )
         raise go_to(f"/apps/{app.appkey}/erasures")
 
 

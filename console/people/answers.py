@@ -8,7 +8,7 @@ from edge.core.parsing.fields import described
 
 
 class ApprovalRules(msgspec.Struct, frozen=True):
-    """Which pushes need the approval of a second person."""
+    """What needs a second person: which pushes, and whether erasures."""
 
     broadcasts: Annotated[
         bool, described("Those to at least `broadcast_share` percent of an app's devices, however they are written.")
@@ -17,6 +17,7 @@ class ApprovalRules(msgspec.Struct, frozen=True):
     broadcast_share: Annotated[
         int, described("From which share of an app's devices on, in percent, a push is a broadcast.")
     ]
+    erasures: Annotated[bool, described("Erasures of persons: another administrator has to confirm them.")] = False
 
 
 class Team(msgspec.Struct, frozen=True, kw_only=True):

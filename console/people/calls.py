@@ -53,7 +53,10 @@ def _fields(backend: Backend, team: StoredTeam) -> dict[str, Any]:
         "name": team.name,
         "appkeys": [app.appkey for app in backend.apps.all() if backend.accounts.team_of(app.appkey) == team.team_id],
         "rules": ApprovalRules(
-            rules.broadcasts, rules.above_devices if rules.HasField("above_devices") else None, share_percent(rules)
+            rules.broadcasts,
+            rules.above_devices if rules.HasField("above_devices") else None,
+            share_percent(rules),
+            rules.erasures,
         ),
     }
 

@@ -1,4 +1,4 @@
-"""Changes that loosen the approval of pushes and wait for another administrator: shown, confirmed and rejected."""
+"""Changes and erasures that wait for another administrator: shown, confirmed and rejected."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,6 +9,8 @@ from console.shell.page import Page, Site, go_to, problem_of, visit_of
 from console.shell.visit import Visit
 from protos.accounts.v1.accounts_pb2 import PendingChange
 from protos.accounts.v1.service_pb2 import DecideChangeRequest, DecideChangeResponse, ListChangesRequest
+from services.domain.permissions import Action
+from services.domain.sealing import is_name
 from services.errors import CarillonError, Code, NotFoundError, PermissionDeniedError
 
 
@@ -21,6 +23,15 @@ class ShownChange(NamedTuple):
     is_own: bool
 
 
+async def shown_erasures(site: Site, visit: Visit, appkey: str) -> list[ShownChange]:
+    """Return the erasures of persons of an app that wait, for those who may decide about them."""
+    team_id = site.accounts.team_of(appkey)
+    if not team_id or not visit.may(Action.MANAGE_TEAM, team_id):
+        return []
+    shown = await shown_changes(site, visit, [team_id])
+    return [each for each in shown if each.change.erase.appkey == appkey]
+
+
 async def shown_changes(site: Site, visit: Visit, team_ids: Sequence[str] = ()) -> list[ShownChange]:
     """Return the changes of these teams that wait; without teams those of users."""
     found = await site.roles.accounts.ListChanges(ListChangesRequest(team_ids=team_ids))
@@ -29,7 +40,7 @@ async def shown_changes(site: Site, visit: Visit, team_ids: Sequence[str] = ()) 
             change,
             site.accounts.name_of(change.proposed_by),
             _subject(site, change),
-            change.proposed_by == visit.actor.name,
+            visit.actor.name in site.accounts.authors(change.proposed_by),
         )
         for change in found.changes
         if bool(change.team_id) == bool(team_ids)
@@ -39,8 +50,8 @@ async def shown_changes(site: Site, visit: Visit, team_ids: Sequence[str] = ()) 
 def words_of_waiting(visit: Visit) -> str:
     """Return the notice for a change that waits for another administrator."""
     return visit.gettext(
-        "This would let pushes go out with fewer approvals, so it waits until another administrator of the team or of"
-        " the installation confirms it. Where there is none, an operator can do it on the machine."
+        "This would loosen what needs a second person, so it waits until another administrator of the team or of the"
+        " installation confirms it. Where there is none, an operator can do it on the machine."
     )
 
 
@@ -75,6 +86,14 @@ async def _decide(site: Site, visit: Visit, path: str, team_ids: Sequence[str]) 
     notice = (
         visit.gettext("The change is confirmed and made.") if confirmed else visit.gettext("The change is rejected.")
     )
+    if waiting[change_id].HasField("erase"):
+        await site.erasures.refresh()
+        visit.notify(
+            visit.gettext("The erasure is confirmed. Each role forgets the person now.")
+            if confirmed
+            else visit.gettext("The erasure is rejected: nobody is erased.")
+        )
+        raise go_to(f"/apps/{waiting[change_id].erase.appkey}/erasures")
     if answer.link_token:
         visit.notify(notice, shown_once=site.link_url(answer.link_token))
         raise go_to(f"/users/{waiting[change_id].new_link}")
@@ -91,6 +110,9 @@ def _subject(site: Site, change: PendingChange) -> str:
             return site.accounts.name_of(f"user/{change.administrator}")
         case "new_link":
             return site.accounts.name_of(f"user/{change.new_link}")
+        case "erase":
+            value = change.erase.alias or change.erase.token
+            return "" if is_name(value) else value
         case "app":
             app = site.apps.get(change.app.appkey)
             return app.name if app else change.app.appkey

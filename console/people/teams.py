@@ -187,7 +187,14 @@ def _form_of(team: Team) -> dict[str, str]:
     above = str(team.rules.above_devices) if team.rules.HasField("above_devices") else ""
     share = str(share_percent(team.rules))
     broadcasts = "on" if team.rules.broadcasts else ""
-    return {"name": team.name, "broadcasts": broadcasts, "above_devices": above, "share_percent": share}
+    erasures = "on" if team.rules.erasures else ""
+    return {
+        "name": team.name,
+        "broadcasts": broadcasts,
+        "above_devices": above,
+        "share_percent": share,
+        "erasures": erasures,
+    }
 
 
 def _change_of(team: Team, form: Mapping[str, str], shown: Mapping[str, str]) -> UpdateTeamRequest:
@@ -203,6 +210,8 @@ def _change_of(team: Team, form: Mapping[str, str], shown: Mapping[str, str]) ->
     rules.CopyFrom(team.rules)
     if "broadcasts" in differing:
         rules.broadcasts = given["broadcasts"] == "on"
+    if "erasures" in differing:
+        rules.erasures = given["erasures"] == "on"
     if "above_devices" in differing:
         rules.ClearField("above_devices")
         if above := given["above_devices"]:

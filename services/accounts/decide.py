@@ -24,8 +24,8 @@ from protos.accounts.v1.service_pb2 import CreateUserRequest, EndSessionRequest,
 from protos.runtime.v1.log_pb2 import Origin
 from services.accounts.store import AccountTable, OpenLink
 from services.domain.accounts import token_actor, user_actor
-from services.domain.approval import has_rules
-from services.domain.permissions import OPERATOR, Action, Actor, Role, may
+from services.domain.approval import second_roles
+from services.domain.permissions import OPERATOR, Action, Actor, may
 from services.domain.secret_texts import LINK_PREFIX, SecretText, id_of, matches
 from services.domain.text import checked_text
 from services.errors import Code, ConflictError, InputError, NotFoundError, PermissionDeniedError
@@ -34,7 +34,7 @@ CHANGE_MS = 7 * 86_400_000
 """How long a change waits for the confirmation of another administrator."""
 
 MAX_CHANGES = 100
-"""Upper bound of the changes that wait for a confirmation."""
+"""Upper bound of the changes that wait for a confirmation; and of the erasures of each team."""
 
 LINK_MS = 24 * 3_600_000
 """How long a one-time link is valid."""
@@ -75,13 +75,17 @@ def proposed(accounts: AccountTable, actor: Actor, change: PendingChange, now_ms
     ConflictError: too many changes wait.
     """
     waiting = accounts.changes(now_ms)
+    if change.HasField("erase"):  # a team's erasures keep no other change from being proposed
+        waiting = [each for each in waiting if each.HasField("erase") and each.team_id == change.team_id]
+    else:
+        waiting = [each for each in waiting if not each.HasField("erase")]
     for known in waiting:
         if (known.team_id, _what(known)) == (change.team_id, _what(change)):
             return AccountFact(change_proposed=ChangeProposed(change=known))
     if len(waiting) >= MAX_CHANGES:
         raise ConflictError(Code.TOO_MANY_CHANGES, most=MAX_CHANGES)
     change.proposed_by, change.created_ms, change.expires_ms = actor.name, now_ms, now_ms + CHANGE_MS
-    content = change.SerializeToString(deterministic=True)
+    content = _without_person(change).SerializeToString(deterministic=True)
     ids = (hashlib.blake2b(content, digest_size=8, salt=b"%d" % number).hexdigest() for number in itertools.count())
     change.change_id = next(each for each in ids if not accounts.knows_change(each))
     return AccountFact(change_proposed=ChangeProposed(change=change))
@@ -92,25 +96,45 @@ def pending_of(facts: Sequence[AccountFact]) -> PendingChange | None:
     return next((fact.change_proposed.change for fact in facts if fact.HasField("change_proposed")), None)
 
 
+def _without_person(change: PendingChange) -> PendingChange:
+    """Return what the id of a change is made of: not of a value which could be guessed by that once it is erased."""
+    known = PendingChange()
+    known.CopyFrom(change)
+    if known.HasField("erase"):
+        known.erase.ClearField("person")
+    return known
+
+
+def author_names(accounts: AccountTable, actor: str) -> set[str]:
+    """Return the account user/ID or token/ID, and for an API token, also a revoked one, the user who made it."""
+    maker = accounts.maker_of_token(actor.removeprefix("token/")) if actor.startswith("token/") else ""
+    return {actor, *([f"user/{maker}"] if maker else [])}
+
+
 def _what(change: PendingChange) -> bytes:
-    """Return the content of a change, without its proposer and times, for comparisons."""
+    """Return the content of a change, without its ids, proposer and times, for comparisons."""
     only = PendingChange()
     only.CopyFrom(change)
+    if only.HasField("erase"):
+        only.erase.ClearField("erasure_id")
+        only.erase.ClearField("devices")
     for name in ("change_id", "proposed_by", "created_ms", "expires_ms", "settings"):
         only.ClearField(name)
     return only.SerializeToString(deterministic=True)
 
 
 def may_be_second_person(accounts: AccountTable, user: User) -> bool:
-    """Return whether the user may approve pushes of a team with approval rules."""
-    teams = [team for team in accounts.teams() if has_rules(team.rules)]
-    roles = [member.role for team in teams for member in team.members if member.user_id == user.user_id]
-    return bool(teams) and (user.administrator or any(role >= Role.APPROVER for role in roles))
+    """Return whether the user may approve or confirm something of a team with rules that demand it."""
+    least = [(team, min(roles)) for team in accounts.teams() if (roles := second_roles(team.rules))]
+    return any(
+        user.administrator or any(member.user_id == user.user_id and member.role >= role for member in team.members)
+        for team, role in least
+    )
 
 
 def _makes_second_person(accounts: AccountTable, actor: Actor, *, administrator: bool) -> bool:
-    """Return whether an account makes somebody an administrator, who may approve the pushes of a team with rules."""
-    return administrator and not actor.is_operator and any(has_rules(team.rules) for team in accounts.teams())
+    """Return whether an account makes somebody an administrator, who may be the second person of a team with rules."""
+    return administrator and not actor.is_operator and any(second_roles(team.rules) for team in accounts.teams())
 
 
 def create_user(

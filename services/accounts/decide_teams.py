@@ -11,6 +11,7 @@ from protos.accounts.v1.accounts_pb2 import (
     AppGiven,
     ApprovalRules,
     ChangeDecided,
+    ErasureChange,
     Member,
     MemberChange,
     PendingChange,
@@ -32,9 +33,9 @@ from protos.accounts.v1.service_pb2 import (
     UpdateTeamRequest,
     UpdateUserRequest,
 )
-from services.accounts.decide import check_may, proposed, reset_password, update_user, user_by_id
+from services.accounts.decide import author_names, check_may, proposed, reset_password, update_user, user_by_id
 from services.accounts.store import AccountTable
-from services.domain.approval import MAX_SHARE_PERCENT, has_rules, loosens, share_percent, stricter_rules
+from services.domain.approval import MAX_SHARE_PERCENT, loosens, second_roles, share_percent, stricter_rules
 from services.domain.permissions import OPERATOR, Action, Actor, Role
 from services.domain.secret_texts import SecretText
 from services.domain.text import checked_text
@@ -81,17 +82,15 @@ def set_member(accounts: AccountTable, actor: Actor, request: SetMemberRequest, 
     """Return the team with the user in this role, or without the user; nothing if all is as asked for.
 
     In a team with approval rules another administrator has to confirm a new approver, and the loss of the last approver
-    beside the actor, unless an operator acts.
+    beside the actor, unless an operator acts. Where erasures need a second person, the same holds for administrators.
     """
     team = _copy(accounts, request.team_id)
     check_may(actor, Action.MANAGE_TEAM, team.team_id)
     user = user_by_id(accounts, request.user_id)
     if user.roles_by_groups:
         raise ConflictError(Code.ROLES_OF_PROVIDER, login=user.login)
-    if (
-        not actor.is_operator
-        and has_rules(team.rules)
-        and _changes_approvers(accounts, actor, team, user, request.role)
+    if not actor.is_operator and any(
+        _changes_second_persons(accounts, actor, team, user, request.role, least) for least in second_roles(team.rules)
     ):
         role = _checked_role(request.role).name.lower() if request.role else "no role"
         change = MemberChange(user_id=user.user_id, role=request.role)
@@ -100,10 +99,12 @@ def set_member(accounts: AccountTable, actor: Actor, request: SetMemberRequest, 
     return with_role(team, user, request.role)
 
 
-def _changes_approvers(accounts: AccountTable, actor: Actor, team: Team, user: User, role: int) -> bool:
-    """Return whether the user becomes an approver by this role, or was the last one beside the actor."""
-    before = {member.user_id for member in team.members if member.role >= Role.APPROVER}
-    if role >= Role.APPROVER:
+def _changes_second_persons(
+    accounts: AccountTable, actor: Actor, team: Team, user: User, role: int, least: Role
+) -> bool:
+    """Return whether the user gets the role `least` or a higher one, or was the last one with it beside the actor."""
+    before = {member.user_id for member in team.members if member.role >= least}
+    if role >= least:
         return user.user_id not in before and not user.administrator
     others = {each for each in before if f"user/{each}" != actor.name}
     enabled = {each for each in others if (known := accounts.user(each)) and not known.disabled}
@@ -224,7 +225,8 @@ def decide_change(
     change = next((each for each in accounts.changes(now_ms) if each.change_id == request.change_id), None)
     if change is None:
         raise NotFoundError(Code.CHANGE_DECIDED)
-    if not request.confirmed and actor.name == change.proposed_by:
+    is_own = actor.name in author_names(accounts, change.proposed_by)
+    if not request.confirmed and is_own:
         return [_decided(change, confirmed=False)]
     if change.team_id:
         check_may(actor, Action.MANAGE_TEAM, change.team_id)
@@ -232,7 +234,7 @@ def decide_change(
         check_may(actor, Action.MANAGE_USERS)
     if not request.confirmed:
         return [_decided(change, confirmed=False)]
-    if actor.name == change.proposed_by:
+    if is_own:
         raise PermissionDeniedError(Code.OWN_CHANGE)
     return [*_confirmed(accounts, change, link, now_ms), _decided(change, confirmed=True)]
 
@@ -260,10 +262,34 @@ def _confirmed(accounts: AccountTable, change: PendingChange, link: SecretText, 
             return update_user(accounts, OPERATOR, asked_user, now_ms)
         case "new_link":
             return reset_password(accounts, OPERATOR, change.new_link, link, now_ms)
+        case "erase":  # ErasureSender carries it out
+            if accounts.given_app(change.erase.appkey).team_id != change.team_id:
+                raise outdated
+            return []
         case None:
             raise ConflictError("this change is of a newer version; update the service first")
         case never:
             assert_never(never)
+
+
+def propose_erasure(accounts: AccountTable, actor: Actor, change: ErasureChange, now_ms: int) -> list[AccountFact]:
+    """Return the fact that an erasure waits for another administrator; nothing if the app's team demands none."""
+    if not needs_confirmation(accounts, actor, change.appkey):
+        return []
+    devices = f"{change.devices} device{'' if change.devices == 1 else 's'}"
+    settings = [f"erasure {change.erasure_id}", f"app {change.appkey}", devices]
+    team_id = accounts.given_app(change.appkey).team_id
+    return [proposed(accounts, actor, PendingChange(team_id=team_id, erase=change, settings=settings), now_ms)]
+
+
+def needs_confirmation(accounts: AccountTable, actor: Actor, appkey: str) -> bool:
+    """Return whether an erasure that the actor asks for waits for another administrator.
+
+    PermissionDeniedError: the actor may not erase persons of the app.
+    """
+    team_id = accounts.given_app(appkey).team_id
+    check_may(actor, Action.ERASE_PERSON, team_id)
+    return not actor.is_operator and _rules_of(accounts, team_id).erasures
 
 
 def _decided(change: PendingChange, *, confirmed: bool) -> AccountFact:
@@ -319,4 +345,6 @@ def _rules_text(rules: ApprovalRules) -> str:
     parts = [f"broadcasts from {share_percent(rules)} %"] if rules.broadcasts else []
     if rules.HasField("above_devices"):
         parts.append(f"above {rules.above_devices} devices")
+    if rules.erasures:
+        parts.append("erasures")
     return ", ".join(parts) or "never"

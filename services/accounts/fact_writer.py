@@ -80,6 +80,7 @@ def _account_key(fact: AccountFact) -> str:
         "session_ended": f"user/{fact.session_ended.user_id}",
         "change_proposed": f"change/{fact.change_proposed.change.change_id}",
         "change_decided": f"change/{fact.change_decided.change_id}",
+        "erasure_sent": f"change/{fact.erasure_sent.change_id}",
     }
     return by_kind[fact.WhichOneof("fact") or ""]
 

@@ -13,6 +13,7 @@ from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_serve
 from services.accounts.drafts.expiries import DraftExpiries
 from services.accounts.drafts.sender import DraftSender
 from services.accounts.drafts.server import AudienceCounts, DraftsServicer
+from services.accounts.erasures import ErasureSender, PersonErasures
 from services.accounts.fact_writer import FactWriter
 from services.accounts.log_ins.passwords import Passwords
 from services.accounts.log_ins.server import LogInServicer
@@ -35,7 +36,7 @@ def open_state(settings: AccountsSettings, directory: Path, log: Log) -> State:
 
 
 def build(settings: AccountsSettings, context: RoleContext, hasher: argon2.PasswordHasher | None = None) -> BuiltRole:
-    """Wire the role: read its own facts, then answer calls, send approved drafts and note those that expire."""
+    """Wire the role: read its own facts, then answer calls, send what was approved, and note drafts that expire."""
     projection = AccountsProjection(settings, settings.state_dir(ROLE_NAME), context.log, context.clock)
     follower, committed = projection.follower, projection.committed
     export_applied_erasures(ROLE_NAME, "state", follower.applied)
@@ -43,7 +44,9 @@ def build(settings: AccountsSettings, context: RoleContext, hasher: argon2.Passw
     commands = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     sender = DraftSender(follower, committed, writer, commands)
     expiries = DraftExpiries(follower, committed, writer, context.clock)
-    accounts = AccountsServicer(follower, committed, writer, context.keys, context.apps, context.clock)
+    erasures = PersonErasures(follower, committed, writer, context.peers, context.log, context.clock)
+    erasure_sender = ErasureSender(follower, committed, writer, context.peers)
+    accounts = AccountsServicer(follower, committed, writer, context.keys, context.apps, erasures, context.clock)
     passwords = Passwords(hasher or argon2.PasswordHasher())
     log_ins = LogInServicer(follower, committed, writer, passwords, context.keys, context.apps, context.clock)
     counts = AudienceCounts(context.peers, settings.partitions)
@@ -51,7 +54,7 @@ def build(settings: AccountsSettings, context: RoleContext, hasher: argon2.Passw
     positions = PositionsServicer(follower.applied, context.apps.applied)
     return BuiltRole(
         ROLE_NAME,
-        services=[projection, sender, expiries],
+        services=[projection, sender, expiries, erasure_sender],
         servicers=[
             lambda server: add_AccountsServiceServicer_to_server(accounts, server),
             lambda server: add_LogInServiceServicer_to_server(log_ins, server),

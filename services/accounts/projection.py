@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from protos.accounts.v1.accounts_pb2 import AccountFact
 from protos.registry.v1.erasures_pb2 import ErasureFact
 from services.accounts.settings import ROLE_NAME, AccountsSettings
 from services.accounts.state import apply
 from services.accounts.store import DDL, AccountTable
 from services.domain.sealed_log import FORGOTTEN_LATE_MS, sealer_of
+from services.domain.sealing import Sealer
 from services.domain.topics import ACCOUNTS, DRAFTS, ERASURES_PARTITION, LOG_INS
 from services.log.identity import check_log_identity
 from services.log.port import Log, Partition, Record
@@ -39,18 +42,25 @@ class AccountRules:
             apply(self._accounts, message)
 
     def _forget(self, fact: ErasureFact) -> None:
-        """Take out of drafts and test devices what is about an erased person."""
+        """Take out of drafts, test devices and erasures that were asked for what is about an erased person."""
         if (sealer := sealer_of(self._log)) is None:
             return
         until_ms = fact.meta.time_ms + FORGOTTEN_LATE_MS
         self._accounts.forget_in_drafts(
             until_ms, lambda submitted: sealer.without(DRAFTS.name, 0, submitted, fact.erased)
         )
-        self._accounts.forget_in_teams(lambda changed: sealer.without(ACCOUNTS.name, 0, changed, fact.erased))
+        left = partial(_left, sealer, fact)
+        self._accounts.forget_in_teams(left)
+        self._accounts.forget_in_changes(until_ms, left)
         self._on_forgotten()
 
     def decide(self, record: Record, message: Any) -> Sequence[Fact]:
         return ()
+
+
+def _left(sealer: Sealer, erasure: ErasureFact, fact: AccountFact) -> AccountFact | None:
+    """Return what is left of a fact after an erasure; None: it does not change."""
+    return sealer.without(ACCOUNTS.name, 0, fact, erasure.erased)
 
 
 class AccountsProjection:

@@ -13,6 +13,8 @@ from protos.accounts.v1.service_pb2 import (
     CreateUserResponse,
     DecideChangeRequest,
     DecideChangeResponse,
+    ErasePersonRequest,
+    ErasePersonResponse,
     GetUsersRequest,
     GetUsersResponse,
     GiveAppRequest,
@@ -42,6 +44,7 @@ from protos.accounts.v1.service_pb2 import (
 )
 from protos.accounts.v1.service_pb2_grpc import AccountsServiceServicer
 from services.accounts import decide, decide_teams
+from services.accounts.erasures import PersonErasures
 from services.accounts.fact_writer import FactWriter
 from services.accounts.store import AccountTable
 from services.accounts.summaries import summary_of_team, summary_of_user, token_summary, user_summary
@@ -70,6 +73,7 @@ class AccountsServicer(AccountsServiceServicer):
         writer: FactWriter,
         keys: Keys,
         apps: AppDirectory,
+        erasures: PersonErasures,
         clock: Clock,
     ) -> None:
         self._follower = follower
@@ -77,6 +81,7 @@ class AccountsServicer(AccountsServiceServicer):
         self._writer = writer
         self._keys = keys
         self._apps = apps
+        self._erasures = erasures
         self._clock = clock
 
     async def CreateUser(self, request: CreateUserRequest, context: Context) -> CreateUserResponse:
@@ -243,6 +248,10 @@ class AccountsServicer(AccountsServiceServicer):
         if not facts[0].HasField("link"):
             return DecideChangeResponse()
         return DecideChangeResponse(link_token=link.text, link_expires_ms=facts[0].link.expires_ms)
+
+    async def ErasePerson(self, request: ErasePersonRequest, context: Context) -> ErasePersonResponse:
+        check_texts(request)
+        return await self._erasures.erase(request)
 
     async def _query(self, question: Callable[[AccountTable], Result]) -> Result:
         return await self._follower.query(question, self._committed)

@@ -1,6 +1,7 @@
 """The state of accounts, and how facts change it. Each of the three topics changes rows of its own.
 
-    topic `accounts`   users, teams, the apps of teams, one-time links, API tokens, changes that wait for a confirmation
+    topic `accounts`   users, teams, the apps of teams, one-time links, API tokens, changes that wait to be confirmed,
+                       confirmed erasures that are not carried out yet
     topic `log-ins`    the last log-in, the last one-time code and the known networks of each user, used recovery codes,
                        uses of tokens
     topic `drafts`     pushes of the last hour sent without an approval, by sender; drafts, which wait for one:
@@ -94,7 +95,11 @@ class Accounts(Protocol):
         """Add a change that waits for a confirmation unless it is known; delete those that had expired by this time."""
         ...
 
-    def end_change(self, change_id: str) -> None: ...
+    def end_change(self, change_id: str, *, confirmed: bool) -> None:
+        """End the waiting of a change. A confirmed erasure is kept until `note_erasure_sent`."""
+        ...
+
+    def note_erasure_sent(self, change_id: str) -> None: ...
 
     def note_log_in(self, user_id: str, time_ms: int, totp_step: int) -> None: ...
 
@@ -165,7 +170,9 @@ def _apply_account(accounts: Accounts, fact: AccountFact) -> None:
         case "change_proposed":
             accounts.add_change(fact.change_proposed.change, fact.meta.time_ms)
         case "change_decided":
-            accounts.end_change(fact.change_decided.change_id)
+            accounts.end_change(fact.change_decided.change_id, confirmed=fact.change_decided.confirmed)
+        case "erasure_sent":
+            accounts.note_erasure_sent(fact.erasure_sent.change_id)
         case "session_ended" | None:
             pass
         case unexpected:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from protos.accounts.v1.accounts_pb2 import (
     AccountFact,
     AppGiven,
+    ChangeProposed,
     LinkCreated,
     PendingChange,
     Subject,
@@ -44,6 +45,9 @@ CREATE TABLE token_uses (token_id TEXT PRIMARY KEY, last_ms INTEGER NOT NULL) WI
     + ADMITTED_DDL
 )
 
+
+_ENDED, _CONFIRMED = 1, 2
+"""States of a change that waits no more, in the column `ended`: a confirmed erasure is left to do."""
 
 MAX_NETWORKS = 10
 NETWORK_MS = 90 * 24 * 3_600_000
@@ -113,12 +117,35 @@ class AccountTable(DraftTable, AdmittedTable):
         self._rows.execute("UPDATE tokens SET ended = 1 WHERE token_id = ?", (token_id,))
 
     def add_change(self, change: PendingChange, time_ms: int) -> None:
-        self._rows.execute("DELETE FROM changes WHERE expires_ms <= ?", (time_ms,))
+        self._rows.execute("DELETE FROM changes WHERE expires_ms <= ? AND ended != ?", (time_ms, _CONFIRMED))
         row = (change.change_id, change.expires_ms, change.SerializeToString(deterministic=True))
         self._rows.execute("INSERT OR IGNORE INTO changes VALUES (?, ?, 0, ?)", row)
 
-    def end_change(self, change_id: str) -> None:
-        self._rows.execute("UPDATE changes SET ended = 1 WHERE change_id = ?", (change_id,))
+    def end_change(self, change_id: str, *, confirmed: bool) -> None:
+        query = "SELECT change FROM changes WHERE change_id = ? AND ended = 0"
+        for (row,) in self._rows.execute(query, (change_id,)).fetchall():
+            is_left_to_do = confirmed and PendingChange.FromString(row).HasField("erase")
+            state = _CONFIRMED if is_left_to_do else _ENDED
+            self._rows.execute("UPDATE changes SET ended = ? WHERE change_id = ?", (state, change_id))
+
+    def note_erasure_sent(self, change_id: str) -> None:
+        self._rows.execute("UPDATE changes SET ended = ? WHERE change_id = ?", (_ENDED, change_id))
+
+    def confirmed_erasures(self, limit: int) -> list[PendingChange]:
+        """Return some of the erasures that are confirmed and not noted as carried out."""
+        query = "SELECT change FROM changes WHERE ended = ? ORDER BY change_id LIMIT ?"
+        return [PendingChange.FromString(row) for (row,) in self._rows.execute(query, (_CONFIRMED, limit))]
+
+    def forget_in_changes(self, until_ms: int, left: Callable[[AccountFact], AccountFact | None]) -> None:
+        """Replace each erasure that was asked for by then by what `left` returns for its fact; None: it stays."""
+        for (row,) in self._rows.execute("SELECT change FROM changes").fetchall():
+            change = PendingChange.FromString(row)
+            if not change.HasField("erase") or change.created_ms > until_ms:
+                continue
+            changed = left(AccountFact(change_proposed=ChangeProposed(change=change)))
+            if changed is not None:
+                content = changed.change_proposed.change.SerializeToString(deterministic=True)
+                self._rows.execute("UPDATE changes SET change = ? WHERE change_id = ?", (content, change.change_id))
 
     def changes(self, now_ms: int) -> list[PendingChange]:
         """Return the changes that wait for a confirmation now, by the time at which they were proposed."""

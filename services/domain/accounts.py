@@ -129,6 +129,11 @@ class AccountDirectory:
             return token.name
         return actor
 
+    def authors(self, actor: str) -> set[str]:
+        """Return the account user/ID or token/ID, and for an API token, also a revoked one, the user who made it."""
+        token = self._tokens.get(actor.removeprefix("token/")) if actor.startswith("token/") else None
+        return {actor, *([f"user/{token.created_by}"] if token and token.created_by else [])}
+
     def user(self, user_id: str) -> User | None:
         """Return a user without secrets."""
         return self._users.get(user_id)
@@ -171,7 +176,7 @@ class AccountDirectory:
                 self._revoked.add(fact.token_revoked.token_id)
             case "session_ended":
                 self._apply_session_end(fact.session_ended, fact.meta.time_ms)
-            case "link" | "change_proposed" | "change_decided" | None:
+            case "link" | "change_proposed" | "change_decided" | "erasure_sent" | None:
                 pass
             case unexpected:
                 assert_never(unexpected)

@@ -1,4 +1,4 @@
-"""Approval by a second person: which pushes need one, and the digest of what is approved."""
+"""Approval by a second person: what needs one, who that may be, and the digest of what is approved."""
 
 import hashlib
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from protos.accounts.v1.accounts_pb2 import ApprovalRules
 from protos.accounts.v1.drafts_pb2 import ApprovalNeed, Draft
+from services.domain.permissions import Role
 
 DEFAULT_SHARE_PERCENT = 50
 """The share of an app's devices, in percent, from which on a push is a broadcast, unless the rules name another."""
@@ -30,6 +31,11 @@ class Reach(NamedTuple):
 def share_percent(rules: ApprovalRules) -> int:
     """Return the share of an app's devices, in percent, from which on a push is a broadcast."""
     return rules.share_percent if rules.HasField("share_percent") else DEFAULT_SHARE_PERCENT
+
+
+def second_roles(rules: ApprovalRules) -> list[Role]:
+    """Return the lowest role of whoever may be the second person of a team: for pushes, and for erasures."""
+    return [*([Role.APPROVER] if has_rules(rules) else []), *([Role.ADMINISTRATOR] if rules.erasures else [])]
 
 
 def has_rules(rules: ApprovalRules) -> bool:
@@ -67,11 +73,11 @@ def approval_need(rules: ApprovalRules, reached: Sequence[Reach], earlier_device
 
 
 def stricter_rules(one: ApprovalRules, other: ApprovalRules) -> ApprovalRules:
-    """Return rules that demand an approval of each push for which `one` or `other` demands it.
+    """Return rules that demand a second person for everything for which `one` or `other` demands it.
 
     The share is the lower one of the rules under which broadcasts need an approval; without such rules that of `other`.
     """
-    stricter = ApprovalRules(broadcasts=one.broadcasts or other.broadcasts)
+    stricter = ApprovalRules(broadcasts=one.broadcasts or other.broadcasts, erasures=one.erasures or other.erasures)
     bounds = [rules.above_devices for rules in (one, other) if rules.HasField("above_devices")]
     if bounds:
         stricter.above_devices = min(bounds)
@@ -83,7 +89,9 @@ def stricter_rules(one: ApprovalRules, other: ApprovalRules) -> ApprovalRules:
 
 
 def loosens(before: ApprovalRules, after: ApprovalRules) -> bool:
-    """Return whether some push would need no approval any more after this change of the rules."""
+    """Return whether something would need no second person any more after this change of the rules."""
+    if before.erasures and not after.erasures:
+        return True
     if before.broadcasts and (not after.broadcasts or share_percent(after) > share_percent(before)):
         return True
     is_bounded, is_still_bounded = before.HasField("above_devices"), after.HasField("above_devices")

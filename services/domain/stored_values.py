@@ -44,7 +44,7 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     "accounts.v1.ApprovalNeed": {
         Sort.NEITHER: "rule appkey devices earlier_devices app_devices share_percent above_devices"
     },
-    "accounts.v1.ApprovalRules": {Sort.NEITHER: "broadcasts above_devices share_percent"},
+    "accounts.v1.ApprovalRules": {Sort.NEITHER: "broadcasts above_devices share_percent erasures"},
     "accounts.v1.ChangeDecided": {Sort.ACCOUNT: "settings", Sort.NEITHER: "change_id team_id confirmed"},
     "accounts.v1.DataRead": {
         Sort.ALIAS: "name",
@@ -63,6 +63,12 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     "accounts.v1.DraftExpired": {Sort.NEITHER: "expires_ms"},
     "accounts.v1.DraftFact": {Sort.NEITHER: "draft_id"},
     "accounts.v1.DraftRejected": {Sort.APP: "reason"},
+    "accounts.v1.ErasureChange": {
+        Sort.ALIAS: "alias",
+        Sort.DEVICE_ID: "token",
+        Sort.NEITHER: "appkey erasure_id devices",
+    },
+    "accounts.v1.ErasureSent": {Sort.NEITHER: "change_id nobody_found"},
     "accounts.v1.LinkCreated": {Sort.ACCOUNT: "user_id", Sort.NEITHER: "link_id purpose token_hash expires_ms"},
     "accounts.v1.LogInFailed": {Sort.ACCOUNT: "user_id", Sort.NEITHER: "reason"},
     "accounts.v1.LoggedIn": {

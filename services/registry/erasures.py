@@ -30,7 +30,7 @@ from services.domain.role import RoleContext
 from services.domain.sealed_log import sealed_log_of
 from services.domain.sealing import Sealer, is_name
 from services.domain.topics import DEVICES, ERASURES, ERASURES_PARTITION, device_key
-from services.errors import Code, ConflictError, InputError, NotFoundError
+from services.errors import Code, ConflictError, InputError, NotFoundError, UnavailableError
 from services.log.port import Log, Partition, Record
 from services.log.topics import partition_of
 from services.process import background
@@ -56,26 +56,41 @@ _SEALING_OFF = (
 class PersonErasure:
     """Finds the devices of a person and appends the fact that they are erased."""
 
-    def __init__(self, context: RoleContext, writer: CommandWriter, partitions: int) -> None:
+    def __init__(
+        self,
+        context: RoleContext,
+        writer: CommandWriter,
+        partitions: int,
+        known: Callable[[str], Awaitable[ErasureFact | None]],
+    ) -> None:
+        """`known` returns the fact of an erasure with this id, if there is one."""
         self._context = context
         self._writer = writer
         self._partitions = partitions
+        self._known = known
 
     async def erase(self, appkey: str, request: ErasePersonRequest) -> ErasePersonResponse:
-        """Append the fact. ConflictError: nothing is sealed. NotFoundError: the app has no such device."""
+        """Append the fact, unless there is one with the id that is asked for.
+
+        ConflictError: nothing is sealed. NotFoundError: the app has no such device.
+        """
         log = sealed_log_of(self._context.log)
         if log is None or not log.seals:
             raise ConflictError(_SEALING_OFF)
+        if request.erasure_id and not request.dry_run and (fact := await self._known(request.erasure_id)):
+            return _answer(fact)
         devices, aliases = await self._found(appkey, request)
         if not devices:
             raise NotFoundError(Code.APP_WITHOUT_DEVICE, appkey=appkey)
-        fact = ErasureFact(erased=person_erased(log.sealer, appkey, devices, aliases))
         if request.dry_run:
-            return ErasePersonResponse(devices=len(devices))
+            return ErasePersonResponse(
+                devices=len(devices), token=devices[0].token if request.HasField("token") else ""
+            )
+        fact = ErasureFact(erased=person_erased(log.sealer, appkey, devices, aliases, request.erasure_id))
         origin = request.origin if request.HasField("origin") else None
         await self._writer.append([Command(ERASURES, fact.erased.erasure_id.encode(), fact)], origin)
         reached(Point.ERASURE_APPENDED)
-        return ErasePersonResponse(erasure_id=fact.erased.erasure_id, devices=len(devices), time_ms=fact.meta.time_ms)
+        return _answer(fact)
 
     async def _found(self, appkey: str, request: ErasePersonRequest) -> tuple[Sequence[Device], Collection[str]]:
         """Return the devices of the person, and the aliases that are nobody else's."""
@@ -104,6 +119,11 @@ class PersonErasure:
         owner = RegistryServiceStub(self._context.peers.owner("registry", partition))
         asked = GetDevicesRequest(appkey=appkey, tokens=[token], removed_too=True)
         return list((await owner.GetDevices(asked)).devices)
+
+
+def _answer(fact: ErasureFact) -> ErasePersonResponse:
+    erased = fact.erased
+    return ErasePersonResponse(erasure_id=erased.erasure_id, devices=len(erased.devices), time_ms=fact.meta.time_ms)
 
 
 def person_erased(
@@ -203,6 +223,15 @@ class ErasureWorker:
         finally:
             reading.cancel()
             await asyncio.wait([reading])
+
+    async def known(self, erasure_id: str) -> ErasureFact | None:
+        """Return the fact of an erasure in the log now; None: there is none with this id.
+
+        UnavailableError: the log does not answer.
+        """
+        if not await self._reader.refresh():
+            raise UnavailableError("the log of erasures cannot be read; try again")
+        return next((fact for _, fact in self._facts if fact.erased.erasure_id == erasure_id), None)
 
     def applied_until(self) -> float:
         """Return up to which offset the erased devices are stubs, in the alias index too; a standby has no limit."""

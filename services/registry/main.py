@@ -81,7 +81,7 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
     if membership:
         projection.is_owner = lambda: tenure.is_held
     queries = RegistryQueries(projection.devices, projection.aliases, tenure.check_query)
-    servicer = RegistryServicer(context, queries, settings, tenure, epochs)
+    servicer = RegistryServicer(context, queries, settings, tenure, epochs, erasures.known)
     if settings.shard == 0:
         export_paused_apps(context.apps)
     positions = PositionsServicer(

@@ -1,6 +1,6 @@
 """RegistryService: changes of apps, which are decided here, revocations, which become commands, and queries."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from protos.registry.v1.apps_pb2 import (
@@ -17,6 +17,7 @@ from protos.registry.v1.apps_pb2 import (
     TeamWebhooks,
 )
 from protos.registry.v1.devices_pb2 import DeviceCommand, RevokeAllKeys, RevokeKey
+from protos.registry.v1.erasures_pb2 import ErasureFact
 from protos.registry.v1.registry_pb2 import (
     ChangeWebhookRequest,
     ChangeWebhookResponse,
@@ -135,6 +136,7 @@ class RegistryServicer(RegistryServiceServicer):
         settings: Settings,
         tenure: RegistryTenure,
         epochs: AppEpochs | None,
+        known_erasure: Callable[[str], Awaitable[ErasureFact | None]],
         *,
         new_appkey: Callable[[], str] = ids.new_appkey,
         new_secret: Callable[[], str] = ids.new_secret,
@@ -154,7 +156,7 @@ class RegistryServicer(RegistryServiceServicer):
         self._new_secret = new_secret
         self._changes = ChangeQueue()
         self._pauses = Pauses(context, self._append_changes)
-        self._erasure = PersonErasure(context, self._writer, settings.partitions)
+        self._erasure = PersonErasure(context, self._writer, settings.partitions, known_erasure)
         self._rotation = KeyRotation(context, self._changes, self._append_changes, self._append_facts)
         self._sealing = SealingSwitch(context, self._changes, self._append_changes)
 
@@ -330,6 +332,8 @@ class RegistryServicer(RegistryServiceServicer):
     async def ErasePerson(self, request: ErasePersonRequest, context: Context) -> ErasePersonResponse:
         self._check_owner()
         check_texts(request)
+        if request.erasure_id and not is_id(request.erasure_id):
+            raise InputError("erasure_id must have 16 hexadecimal digits")
         answer = await self._changes.make(partial(self._erasure.erase, self._app(request.appkey).appkey, request))
         self._tenure.confirm()
         return answer

@@ -138,13 +138,14 @@ def _of_account(message: AccountFact) -> Sequence[DoneAction]:
         case "change_proposed":
             change = message.change_proposed.change
             subject = "team" if change.team_id else "user"
-            return [DoneAction(f"{subject} change proposed", texts(*change.settings), change.team_id)]
+            details = texts(*change.settings)
+            return [DoneAction(f"{subject} change proposed", details, change.team_id, change.erase.appkey)]
         case "change_decided":
             decided = message.change_decided
             action = "change confirmed" if decided.confirmed else "change rejected"
             subject = "team" if decided.team_id else "user"
             return [DoneAction(f"{subject} {action}", texts(*decided.settings), decided.team_id)]
-        case None:
+        case "erasure_sent" | None:
             return []
         case never:
             assert_never(never)

@@ -24,7 +24,7 @@ from protos.accounts.v1.drafts_pb2 import (
 )
 from protos.runtime.v1.log_pb2 import Meta
 from protos.scheduling.v1.scheduling_pb2 import CreateTask, TaskCommand
-from services.accounts.decide import check_may
+from services.accounts.decide import author_names, check_may
 from services.accounts.decide_teams import team_by_id
 from services.accounts.state import DraftState
 from services.accounts.store import AccountTable
@@ -194,12 +194,6 @@ def _expires_ms(request: SubmitDraftRequest, now_ms: int) -> int:
     expires_ms = now_ms + 1000 * (request.expires_in_s or DEFAULT_EXPIRY_S)
     due_ms = request.draft.task.due_ms
     return min(expires_ms, due_ms) if due_ms > now_ms else expires_ms
-
-
-def author_names(accounts: AccountTable, actor: str) -> set[str]:
-    """Return the account user/ID or token/ID, and for an API token, also a revoked one, the user who made it."""
-    maker = accounts.maker_of_token(actor.removeprefix("token/")) if actor.startswith("token/") else ""
-    return {actor, *([f"user/{maker}"] if maker else [])}
 
 
 # Decisions whether pushes are sent without an approval: by teams' rules and what the sender sent before.

@@ -1,6 +1,7 @@
 """The erasure of a person, asked of the console: done by a real registry that seals, and listed until it is done."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,23 @@ import pytest
 from click.testing import CliRunner
 
 from carillon.main import main
+from protos.accounts.v1.accounts_pb2 import ApprovalRules
+from protos.accounts.v1.service_pb2 import UpdateTeamRequest
 from services.domain.call_permissions import EVERY_ROLE
 from services.domain.topics import ERASURES_PARTITION, decode
 from services.process.clock import ManualClock
 from testkit.waiting import until
 from tests.console.announcements import announce, some_time_later, status_of
-from tests.console.conftest import PREFIX, START_MS, ConsoleInstallation, Program, Programs, running_console, text_of
+from tests.console.conftest import (
+    OPERATOR,
+    PREFIX,
+    START_MS,
+    ConsoleInstallation,
+    Program,
+    Programs,
+    running_console,
+    text_of,
+)
 from tests.console.pushes.test_pages import device
 from tests.console.shell.test_calls import app_of_team
 
@@ -115,6 +127,89 @@ async def test_the_page_of_a_device_erases_its_person_and_names_what_is_lost(sea
     assert (await root.post(f"/apps/{appkey}/erasures", token="nobody")).status_code == 404
 
 
+async def demand_confirmation(console: ConsoleInstallation, team_id: str) -> None:
+    asked = UpdateTeamRequest(team_id=team_id, rules=ApprovalRules(erasures=True), origin=OPERATOR)
+    await console.accounts.UpdateTeam(asked)
+
+
+async def test_an_erasure_waits_for_a_second_person_where_the_team_asks(sealed: ConsoleInstallation) -> None:
+    programs = Programs(sealed)
+    team_id, appkey, program = await app_of_team(sealed, programs, "administrator")
+    await demand_confirmation(sealed, team_id)
+    assert (await program.get(f"/teams/{team_id}")).json()["rules"]["erasures"]
+    answer = (await erase(program, appkey, alias="user-0")).json()
+    week_later_ms = sealed.clock.now_ms() + 7 * DAY_MS
+    assert (answer["devices"], answer["time_ms"], answer["waits_until_ms"]) == (1, None, week_later_ms)
+    page = await listed(program, appkey)
+    (waiting,) = page["unconfirmed"]
+    assert (page["erasures"], waiting["erasure_id"]) == ([], answer["erasure_id"])
+    assert waiting["actor"].startswith("token/")
+    assert not (await sealed.log.select({ERASURES_PARTITION: 0}, 10)).records
+    await sealed.user("root", administrator=True)
+    root = await sealed.logged_in("root")
+    shown = await root.get(f"/apps/{appkey}/erasures")
+    assert "1 device with the alias user-0 is erased for ever" in text_of(shown)
+    change = re.findall(r'name="change_id" value="([0-9a-f]+)"', shown.text)[0]
+    done = await root.post(f"/teams/{team_id}/changes", change_id=change, decision="confirm")
+    assert done.headers["location"] == f"/apps/{appkey}/erasures"
+
+    async def is_erased() -> Any:
+        return (await listed(program, appkey))["erasures"]
+
+    (erased,) = await until(is_erased)
+    assert (erased["erasure_id"], erased["actor"]) == (answer["erasure_id"], waiting["actor"])
+    assert (await listed(program, appkey))["unconfirmed"] == []
+    assert "The erasure is confirmed." in text_of(await root.get(f"/apps/{appkey}/erasures"))
+
+
+async def test_the_page_of_a_device_says_that_the_erasure_waits_and_who_asked_takes_it_back(
+    sealed: ConsoleInstallation,
+) -> None:
+    team_id = await sealed.team("News", head="administrator", viewer="viewer")
+    appkey = await sealed.app(team_id=team_id)
+    await device(sealed, appkey, "token-0", "user-0")
+    await demand_confirmation(sealed, team_id)
+    head = await sealed.logged_in("head")
+    await head.get(f"/apps/{appkey}/device?name=token-0")
+    asked = await head.post(f"/apps/{appkey}/erasures", token="token-0")
+    page = await head.get(asked.headers["location"])
+    words = text_of(page)
+    assert "Nothing is erased yet: it waits until another administrator" in words
+    assert "The device with the token token-0 is erased for ever" in words
+    assert ("Take back" in words, ">Confirm<" in page.text) == (True, False)
+    change = re.findall(r'name="change_id" value="([0-9a-f]+)"', page.text)[0]
+    await head.post(f"/teams/{team_id}/changes", change_id=change, decision="reject")
+    left = text_of(await head.get(f"/apps/{appkey}/erasures"))
+    assert ("nobody is erased" in left, "token-0" in left) == (True, False)
+    assert "What needs a second person: erasures of persons" in text_of(
+        await (await sealed.logged_in("viewer")).get(f"/teams/{team_id}")
+    )
+    settings = f"/teams/{team_id}/settings"
+    await head.get(f"/teams/{team_id}")
+    assert (await head.post(settings, name="News", above_devices="", share_percent="50")).status_code == 303
+    assert "What needs a second person: none" in text_of(await head.get(f"/teams/{team_id}")), "it waits"
+
+
+def test_the_command_erases_by_the_console_and_says_that_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    class Client:
+        def delete(self, kind: Any, *path: str, **query: Any) -> Any:
+            asked.append(query)
+            waits = None if query.get("dry_run") or query["alias"] == "a" else START_MS + DAY_MS
+            return kind("0123456789abcdef", 2, None if waits else START_MS, ["this"], waits)
+
+    monkeypatch.setattr("carillon.commands.person.named_console", Client)
+    arguments = ["person", "erase", "--app", "1", "--alias"]
+    waiting = CliRunner().invoke(main, [*arguments, "b", "--yes"])
+    assert "Nothing is erased yet. Erasure 0123456789abcdef of 2 devices waits until" in waiting.stdout
+    done = CliRunner().invoke(main, [*arguments, "a"], input="y\n")
+    assert "Erased: 2 devices" in done.stdout
+    assert [each.get("dry_run") for each in asked] == [None, "true", None]
+    printed = json.loads(CliRunner().invoke(main, [*arguments, "b", "--yes", "--json"]).stdout)
+    assert printed["waits_until_ms"] == START_MS + DAY_MS
+
+
 async def test_members_who_may_not_erase_are_not_offered_it(sealed: ConsoleInstallation) -> None:
     team_id = await sealed.team("News", approver="approver")
     appkey = await sealed.app(team_id=team_id)
@@ -148,8 +243,12 @@ async def test_the_command_lists_all_pages(monkeypatch: pytest.MonkeyPatch) -> N
         known = {"erasure_id": f"e{number}", "devices": 2, "time_ms": START_MS, "actor": "user/1", "state": "done"}
         return {**known, "waiting_for": [], "backups_until_ms": None, **changes}
 
+    unconfirmed = {"erasure_id": "e0", "devices": 1, "created_ms": START_MS, "expires_ms": START_MS, "actor": "user/2"}
     waiting = erasure(1, state="waiting", waiting_for=["delivery", "analytics"], backups_until_ms=START_MS + DAY_MS)
-    pages = {"": {"erasures": [waiting], "next": "7"}, "7": {"erasures": [erasure(2)], "next": ""}}
+    pages = {
+        "": {"erasures": [waiting], "unconfirmed": [unconfirmed], "next": "7"},
+        "7": {"erasures": [erasure(2)], "next": ""},
+    }
 
     class Client:
         def get(self, kind: Any, *path: str, **query: Any) -> Any:
@@ -159,5 +258,6 @@ async def test_the_command_lists_all_pages(monkeypatch: pytest.MonkeyPatch) -> N
     shown = CliRunner().invoke(main, ["person", "erasures", "--app", "1"], env={"COLUMNS": "200"}).stdout
     assert "waiting for delivery, analytics" in shown
     assert "not known" in shown
+    assert "Erasure e0 of 1 device, by user/2, waits until" in shown
     printed = CliRunner().invoke(main, ["person", "erasures", "--app", "1", "--json"]).stdout
     assert [json.loads(line)["erasure_id"] for line in printed.splitlines()] == ["e1", "e2"]

@@ -207,7 +207,7 @@ async def test_looser_rules_are_confirmed_by_another_administrator_on_the_page_o
     assert (await sender.post(f"{path}/changes", change_id=change, decision="confirm")).status_code == 403
     assert "Waiting for another administrator" not in text_of(await sender.get(path))
     shown = await other.get(path)
-    assert "Pushes that need an approval: more than 10 devices head" in text_of(shown)
+    assert "What needs a second person: more than 10 devices head" in text_of(shown)
     await other.post(f"{path}/changes", change_id=change, decision="confirm")
     assert "The change is confirmed and made." in text_of(await other.get(path))
     assert "News 3 0 more than 10 devices" in text_of(await other.get("/teams"))

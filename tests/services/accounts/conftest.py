@@ -27,6 +27,8 @@ from protos.accounts.v1.service_pb2 import (
 from protos.accounts.v1.service_pb2_grpc import AccountsServiceStub, LogInServiceStub
 from protos.push.v1.push_pb2 import Audience, Everyone, Message, SendPush
 from protos.registry.v1.apps_pb2 import App, AppFact
+from protos.registry.v1.registry_pb2 import ErasePersonRequest, ErasePersonResponse
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, add_RegistryServiceServicer_to_server
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from protos.scheduling.v1.scheduling_pb2 import CreateTask
 from protos.targeting.v1.targeting_pb2 import PartitionAudience, ResolveRequest, ResolveResponse
@@ -39,7 +41,7 @@ from services.domain.ids import event_id
 from services.domain.master_key import Keys, MasterKey
 from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import APPS, TOPICS, decode
-from services.errors import UnavailableError
+from services.errors import CarillonError, UnavailableError
 from services.log.port import NewRecord, Partition
 from services.log.sqlite.log import SqliteLog
 from services.net.rpc.local import LocalServer
@@ -87,6 +89,26 @@ class ScriptedTargeting(TargetingServiceServicer):
         )
 
 
+class ScriptedRegistry(RegistryServiceServicer):
+    """A registry that erases no one: it notes each request, and answers for a device "token-1" in lower case."""
+
+    def __init__(self) -> None:
+        self.asked: list[ErasePersonRequest] = []
+        self.error: CarillonError | None = None
+
+    @property
+    def erasures(self) -> list[ErasePersonRequest]:
+        return [request for request in self.asked if not request.dry_run]
+
+    async def ErasePerson(self, request: ErasePersonRequest, context: Any) -> ErasePersonResponse:
+        self.asked.append(request)
+        if self.error is not None and not request.dry_run:
+            raise self.error
+        if request.dry_run:
+            return ErasePersonResponse(devices=2, token=request.token.lower())
+        return ErasePersonResponse(erasure_id=request.erasure_id or "0123456789abcdef", devices=2, time_ms=START_MS)
+
+
 @dataclass
 class AccountsHarness:
     """The accounts role on one data directory, log and clock; it can be started and stopped repeatedly."""
@@ -99,6 +121,8 @@ class AccountsHarness:
     server: LocalServer = field(default_factory=LocalServer)
     targeting: ScriptedTargeting = field(default_factory=ScriptedTargeting)
     targeting_server: LocalServer = field(default_factory=LocalServer)
+    registry: ScriptedRegistry = field(default_factory=ScriptedRegistry)
+    registry_server: LocalServer = field(default_factory=LocalServer)
     users: int = 0
     directory_of_accounts: AccountDirectory = field(init=False)
 
@@ -111,8 +135,10 @@ class AccountsHarness:
         self.server = LocalServer()
         self.directory_of_accounts = AccountDirectory(self.log)
         add_TargetingServiceServicer_to_server(self.targeting, cast(Server, self.targeting_server))
-        channels = {"accounts": [self.server.channel()], "targeting": [self.targeting_server.channel()]}
-        peers = Peers({**channels, "scheduling": [], "registry": []}, TOPICS)
+        add_RegistryServiceServicer_to_server(self.registry, cast(Server, self.registry_server))
+        servers = {"accounts": self.server, "targeting": self.targeting_server, "registry": self.registry_server}
+        channels = {name: [server.channel()] for name, server in servers.items()}
+        peers = Peers({**channels, "scheduling": []}, TOPICS)
         apps = AppDirectory(self.log)
         role = build(self.settings, RoleContext(self.log, self.clock, peers, self.keys, apps), self.hasher)
         add_servicers(role, self.server)

@@ -105,7 +105,11 @@ async def test_teams_have_members_apps_rules_and_tokens(harness: AccountsHarness
     (left,) = (await carillon("team", "remove-member", "News", "alice", "--json")).records
     assert left["members"] == {}
     (lifted,) = (await carillon("team", "set", "News", "--approve-above", "off", "--json")).records
-    assert (lifted["approve_broadcasts"], lifted["approve_above"]) == (True, None)
+    assert (lifted["approve_broadcasts"], lifted["approve_above"], lifted["confirm_erasures"]) == (True, None, False)
+    (erasing,) = (await carillon("team", "set", "News", "--confirm-erasures", "on", "--json")).records
+    assert (erasing["approve_broadcasts"], erasing["confirm_erasures"]) == (True, True)
+    assert "broadcasts (from 50 %), erasures" in (await carillon("team", "list")).out
+    await carillon("team", "set", "News", "--confirm-erasures", "off")
     too_many = "9" * 20
     for arguments in (
         ("set", "News"),

@@ -215,7 +215,7 @@ async def test_an_appkey_in_use_is_not_assigned_again(registry: RunningRegistry)
     epochs = AppEpochs(registry.log, registry.apps, registry.clock, lambda: registry.apps.epoch)
     assert await epochs.begin()
     servicer = RegistryServicer(
-        registry.context, queries, registry.settings, owner, epochs, new_appkey=lambda: next(keys)
+        registry.context, queries, registry.settings, owner, epochs, AsyncMock(), new_appkey=lambda: next(keys)
     )
     answer = await servicer.CreateApp(REQUEST, None)  # type: ignore[arg-type]
     assert answer.app.appkey == "1234567890"

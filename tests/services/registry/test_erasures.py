@@ -18,7 +18,7 @@ from services.domain.recorded_reasons import FixedReason
 from services.domain.sealed_log import SealedLog
 from services.domain.sealing import Sealer, is_name, stub_token
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, ERASURES, decode
-from services.errors import ConflictError, NotFoundError
+from services.errors import ConflictError, InputError, NotFoundError
 from services.log.port import Log, NewRecord, Record
 from services.log.sqlite.log import SqliteLog
 from services.registry.erasures import person_erased
@@ -233,6 +233,19 @@ async def test_the_next_start_completes_what_a_kill_interrupted(start: Start, se
         await until_holds(lambda: all(key_ring(keys).is_punctured(subject) for subject in subjects))
     async with start(sealed) as third:
         assert len(await stubs(third.log)) == 1
+
+
+async def test_a_repetition_under_the_same_id_is_the_same_erasure(registry: RunningRegistry) -> None:
+    app = await with_person(registry)
+    request = ErasePersonRequest(appkey=app.appkey, alias=ALIAS, erasure_id="00112233445566ff")
+    first = await registry.stub.ErasePerson(request)
+    again = await registry.stub.ErasePerson(request)
+    assert (first.erasure_id, first.devices) == (request.erasure_id, 2)
+    await stubs_applied(registry, 2)
+    assert first == again == await registry.stub.ErasePerson(request)
+    assert len(await records(registry.log, ERASURES.name, 1)) == 1
+    with pytest.raises(InputError):
+        await registry.stub.ErasePerson(ErasePersonRequest(appkey=app.appkey, alias=ALIAS, erasure_id="an id"))
 
 
 async def test_nobody_is_erased_where_nothing_is_sealed(
