@@ -5,8 +5,9 @@ derives from these rows are left out.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from analytics.ingestion.tables.catalogue import TABLES
 from analytics.store.clickhouse import ClickHouse
@@ -33,7 +34,8 @@ WHERE minute <= last
 """
 """Connections up to each gateway's last count: later changes affect no answer, and a restart may have lost them."""
 
-_SINCE = "fromUnixTimestamp64Milli({since_ms:Int64})"
+_TIMES = {**AGES, "registrations": "registered"}
+"""The columns with the time of a row, where it is not `time`."""
 
 _TOKENS = """
 SELECT count(), sum(cityHash64(appkey, device, token)) FROM (SELECT DISTINCT appkey, device, token FROM device_tokens)
@@ -48,24 +50,26 @@ async def counts(clickhouse: ClickHouse) -> dict[str, int]:
 _ALL: Mapping[str, int] = MappingProxyType({})
 
 
-async def digest(clickhouse: ClickHouse, since_ms: Mapping[str, int] = _ALL) -> str:
+async def digest(clickhouse: ClickHouse, since_ms: Mapping[str, int] = _ALL, contents_since_ms: int = 0) -> str:
     """Return the same digest for the same contents, whatever batches they were inserted in.
 
-    Rows of a table of AGES, and contents in one of CONTENTS, that are from before the table's `since_ms` (milliseconds
-    since 1970 UTC) are left out.
+    Rows from before the `since_ms` of their table (milliseconds since 1970 UTC) are left out, but for LATEST_ONLY, and
+    so are contents of pushes from before `contents_since_ms`.
     """
-    lines = await table_digests(clickhouse, since_ms)
+    lines = await table_digests(clickhouse, since_ms, contents_since_ms)
     return hashlib.sha256("".join(f"{table} {found}\n" for table, found in lines.items()).encode()).hexdigest()
 
 
-async def table_digests(clickhouse: ClickHouse, since_ms: Mapping[str, int] = _ALL) -> dict[str, str]:
+async def table_digests(
+    clickhouse: ClickHouse, since_ms: Mapping[str, int] = _ALL, contents_since_ms: int = 0
+) -> dict[str, str]:
     """Return what `digest` is made of: the number of rows of each table, and a hash of them."""
     queries = {table: _hash_query(table) for table in sorted(TABLES)}
     queries |= {"connection_changes": _CONNECTIONS, "device_tokens": _TOKENS}
-    found = {
-        table: (await clickhouse.rows(query, {"since_ms": since_ms.get(table, 0)}))[0]
-        for table, query in queries.items()
-    }
+    found: dict[str, Sequence[Any]] = {}
+    for table, query in queries.items():
+        times = {"since_ms": since_ms.get(table, 0), "contents_since_ms": contents_since_ms}
+        found[table] = (await clickhouse.rows(query, times))[0]
     return {table: f"{count} {total}" for table, (count, total) in found.items()}
 
 
@@ -83,9 +87,9 @@ def _hash_query(table: str) -> str:
     columns = ", ".join(compared_columns(table))
     hashed = ", ".join(_hashed(table, name) for name in compared_columns(table))
     rows = f"SELECT {columns}, _offset FROM {table} FINAL"  # noqa: S608
-    if table in AGES:
-        rows += f" WHERE {AGES[table]} >= {_SINCE}"
-    if table == LATEST_ONLY:
+    if table != LATEST_ONLY:
+        rows += f" WHERE {_TIMES.get(table, 'time')} >= fromUnixTimestamp64Milli({{since_ms:Int64}})"
+    else:
         rows += " ORDER BY appkey, partition, token, _offset DESC LIMIT 1 BY appkey, partition, token"
     return f"SELECT count(), sum(cityHash64({hashed})) FROM ({rows})"  # noqa: S608
 
@@ -94,5 +98,5 @@ def _hashed(table: str, column: str) -> str:
     if table == "push_values" and column in _OF_RESOLVED:
         return f"if(attributes_until > 0, cityHash64({column}), 0)"
     if column in CONTENTS.get(table, ()):
-        return f"if(time >= {_SINCE}, {column}, '')"
+        return f"if(time >= fromUnixTimestamp64Milli({{contents_since_ms:Int64}}), {column}, '')"
     return column

@@ -15,6 +15,7 @@ from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import check_migrated, migrate
 from analytics.store.retention import apply_retention
 from analytics.store.retention_days import RetentionDays
+from services.domain.role_context import open_archive
 from services.errors import UnavailableError
 from services.log.port import Log
 from services.process import background
@@ -137,7 +138,11 @@ def open_ingestion(
     offsets_file: Path,
     limits: IngestionLimits | None = None,
 ) -> Ingestion:
-    """Return the ingestion of this instance's share of the log; `offsets_file` holds how far it has come."""
+    """Return the ingestion of this instance's share of the log; `offsets_file` holds how far it has come.
+
+    UnavailableError: the archive does not work.
+    """
+    archive = open_archive(settings)
     return Ingestion(
         log,
         clickhouse,
@@ -147,4 +152,5 @@ def open_ingestion(
         instance=f"{settings.shard}/{settings.shards}",
         stores_commands=settings.shard == 0,
         limits=limits,
+        begins=archive.begin().offsets if archive else {},
     )

@@ -6,14 +6,16 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from analytics.digest import digest
+from analytics.digest import LATEST_ONLY, digest
 from analytics.erasure_batches import read_erasures
 from analytics.erasures import forget
 from analytics.ingestion.ingestion import sources
+from analytics.ingestion.tables.catalogue import TABLES
 from analytics.projection import connect, open_ingestion
 from analytics.settings import ROLE_NAME, AnalyticsSettings
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
+from services.domain.role_context import open_archive
 from services.domain.settings import PREFIX
 from services.errors import InputError
 from services.process.clock import SystemClock
@@ -34,7 +36,7 @@ async def rebuild(settings: AnalyticsSettings, source: ReplaySource) -> str:
     try:
         await clickhouse.drop()
         await _fold(settings, source, clickhouse, settings.offsets_file())
-        return await digest(clickhouse, _retained_since_ms(settings))
+        return await digest(clickhouse, *_compared(settings))
     finally:
         await clickhouse.close()
 
@@ -50,7 +52,7 @@ async def fill(settings: AnalyticsSettings, directory: Path, source: ReplaySourc
     try:
         await clickhouse.drop()
         await _fold(settings, source, clickhouse, directory / "offsets.db")
-        return await digest(clickhouse, _retained_since_ms(settings))
+        return await digest(clickhouse, *_compared(settings))
     finally:
         await clickhouse.close()
 
@@ -62,19 +64,19 @@ async def verify(settings: AnalyticsSettings, source: ReplaySource) -> ReplayCom
     """
     if settings.shards > 1:
         raise InputError(f"--verify cannot compare a store that several instances fill: {PREFIX}SHARDS is more than 1")
-    since_ms = _retained_since_ms(settings)
+    compared = _compared(settings)
     clickhouse = connect(settings)
     await clickhouse.open()
     try:
         unreported = replace(source, progress=UnreportedProgress())
         await _fold(settings, unreported, clickhouse, settings.offsets_file())
-        live = await digest(clickhouse, since_ms)
+        live = await digest(clickhouse, *compared)
         beside = clickhouse.beside(f"{clickhouse.database}_verify")
         try:
             await beside.drop()
             with TemporaryDirectory(dir=settings.state_dir(ROLE_NAME)) as work:
                 await _fold(settings, source, beside, Path(work) / "offsets.db")
-                rebuilt = await digest(beside, since_ms)
+                rebuilt = await digest(beside, *compared)
             await beside.drop()
         finally:
             await beside.close()
@@ -91,6 +93,15 @@ async def _fold(settings: AnalyticsSettings, source: ReplaySource, clickhouse: C
     await forget(clickhouse, await read_erasures(source.log, source.ends))
 
 
-def _retained_since_ms(settings: AnalyticsSettings) -> dict[str, int]:
-    """Return since when both stores have all rows and contents of tables with a retention."""
-    return settings.retention_days().compared_since_ms(SystemClock().now_ms())
+def _compared(settings: AnalyticsSettings) -> tuple[dict[str, int], int]:
+    """Return since when both stores have all rows of each table, and all contents of pushes: see `digest`.
+
+    Where the archive has an end, a rebuilt store lacks what was before, and connections that began before.
+    """
+    now_ms, days = SystemClock().now_ms(), settings.retention_days()
+    since_ms = days.rows_since_ms(now_ms)
+    archive = open_archive(settings)
+    if removed_ms := archive.begin().removed_before_ms if archive else 0:
+        since_ms = {table: max(removed_ms, since_ms.get(table, 0)) for table in TABLES if table != LATEST_ONLY}
+        since_ms["connection_changes"] = now_ms
+    return since_ms, days.contents_since_ms(now_ms)

@@ -4,7 +4,9 @@ import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,15 +20,18 @@ from carillon.progress_bar import ProgressBar, progress_bar
 from carillon.roles import REPLAYABLE, ROLES, role_definition
 from carillon.startup import plain_errors, restrict_permissions
 from services.domain.role import ReplaySupport, RoleDefinition
-from services.domain.role_context import open_log, readable_log
+from services.domain.role_context import open_archive, open_log, readable_log
 from services.domain.settings import Settings, load
 from services.domain.signing_keys import load_signing_keys
 from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, TOPICS
 from services.errors import InputError
+from services.log.archive.directory import ArchiveDirectory
+from services.log.archive.store import date_of
 from services.log.point_in_time import PointInTimeLog, ends_at
 from services.log.port import Log, Partition
 from services.log.sqlite.log import SqliteLog
 from services.process import data_directory
+from services.replica.archive_end import StateBases
 from services.replica.replay import ReplaySource, parent_of
 
 # Rebuilding a role's state from the log: in place of the live state, beside it, or as of an earlier moment.
@@ -40,14 +45,14 @@ async def rebuild(role: RoleDefinition[Any], settings: Settings, progress: Progr
     with _stopped(role, settings):
         async with _readable_log(settings) as log:
             digest = await _support(role).rebuild(settings, await _source(role, settings, log, progress))
-            return {"role": role.name, "digest": digest}
+            return {"role": role.name, "digest": digest, **_since(settings)}
 
 
 async def verified(role: RoleDefinition[Any], settings: Settings, progress: ProgressBar) -> Answer:
     """Compare the live state with one rebuilt from the log; the role may be running."""
     async with _readable_log(settings) as log:
         verdict = await _support(role).verify(settings, await _source(role, settings, log, progress))
-        return {"role": role.name, "equal": verdict.equal, **verdict._asdict()}
+        return {"role": role.name, "equal": verdict.equal, **verdict._asdict(), **_since(settings)}
 
 
 async def rebuild_past(
@@ -55,6 +60,11 @@ async def rebuild_past(
 ) -> Answer:
     """Build the state as of an earlier moment in a directory of its own. InputError: the directory is not empty."""
     _check_empty(into)
+    if since := _since(settings):
+        raise InputError(
+            f"the log has no records from before {since['since']} any more (CARILLON_ARCHIVE_DAYS), so no state can be"
+            " built as of an earlier moment: --verify and a rebuild begin with a copy of the state of that day"
+        )
     async with _readable_log(settings) as log:
         with TemporaryDirectory(dir=parent_of(into)) as work:
             async with _past_log(_support(role), settings, log, until, Path(work), progress) as past:
@@ -110,7 +120,24 @@ async def _readable_log(settings: Settings) -> AsyncIterator[Log]:
 
 
 async def _source(role: RoleDefinition[Any], settings: Settings, log: Log, progress: ProgressBar) -> ReplaySource:
-    return ReplaySource(log, await _ends(log, settings), progress.step(f"replaying {role.name}"))
+    source = ReplaySource(log, await _ends(log, settings), progress.step(f"replaying {role.name}"))
+    archive = _archive_with_end(settings)
+    if archive is None or not _support(role).is_one_directory:
+        return source
+    bases = StateBases(archive, role.name, settings.state_dir(role.name), TOPICS, log.identity)
+    return replace(source, begin=partial(bases.unpack, bases.first_after(archive.begin())))
+
+
+def _archive_with_end(settings: Settings) -> ArchiveDirectory | None:
+    """Return the archive if records have left it for good."""
+    archive = open_archive(settings)
+    return archive if isinstance(archive, ArchiveDirectory) and archive.begin().offsets else None
+
+
+def _since(settings: Settings) -> Answer:
+    """Return the day before which there are no records any more; nothing if there are all."""
+    archive = _archive_with_end(settings)
+    return {"since": date_of(archive.begin().removed_before_ms)} if archive else {}
 
 
 async def _ends(log: Log, settings: Settings) -> dict[Partition, int]:
@@ -147,6 +174,9 @@ def replay(role: str, verify: bool, until: str | None, into: Path | None, as_jso
     Without options the rebuilt state replaces the live one, and the service must be stopped. With --verify or --until
     the service may run; its state stays unchanged.
 
+    Where CARILLON_ARCHIVE_DAYS has removed old records, the rebuilt state begins with a copy that was saved when they
+    were there; the answer says from when on all records are there. --until is refused then.
+
     --until TIME reads each partition of the log up to its first record that was made later. TIME is in
     CARILLON_TIMEZONE unless it carries an offset of its own. The state is left in DIR for inspection and its digest is
     printed; it never replaces the live state and cannot be compared with it.
@@ -173,6 +203,10 @@ def replay(role: str, verify: bool, until: str | None, into: Path | None, as_jso
 
 def _text(answer: Answer) -> str:
     """Return the answer of a replay as sentences."""
+    if since := answer.get("since"):
+        without = {name: value for name, value in answer.items() if name != "since"}
+        lost = "rows that were made of them are not in it" if answer["role"] == "analytics" else "it begins with a copy"
+        return f"{_text(without)}\nRecords from before {since} were removed from the archive: {lost}."
     match answer:
         case {"role": role, "equal": equal, "live": live, "rebuilt": rebuilt}:
             verdict = "equals" if equal else "differs from"

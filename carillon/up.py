@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, cast
 
 import click
@@ -36,6 +37,8 @@ from services.domain.settings import Settings, load
 from services.domain.topics import TOPICS, archived_partitions
 from services.errors import CarillonError, ConflictError
 from services.log.archive.archiver import Archiver
+from services.log.archive.directory import ArchiveDirectory
+from services.log.identity import noted_log_identity
 from services.log.port import Partition
 from services.net.child import ChildProcess, ChildReadiness
 from services.net.http.operations import METRICS_PORT, Operations
@@ -53,6 +56,7 @@ from services.process.memory import IdleMemory, OwnMemory, collect_rarely
 from services.process.metrics import with_children
 from services.process.runner import Service, run
 from services.process.slices import PROMPT_NS, choose_slice
+from services.replica.archive_end import ArchiveEnd, StateBases
 from services.replica.health import Health
 from services.replica.own_status import Announcer, OwnStatus, process_id
 from services.replica.peers import Peers
@@ -107,6 +111,9 @@ async def _up(
             child.begin()
         user_socket = UserSocket("the commands' socket", settings.data.absolute() / SOCKET_NAME)
         socket_server = serve([f"unix:{user_socket.inner}"], users=user_socket.users)
+        bases = _bases(settings, context)
+        for role, of_role in bases.items():
+            await asyncio.to_thread(_begin_with_base, of_role, settings.state_dir(role), context)
         built_roles = [role_definition(role).build(own, context) for role, own in role_settings.items()]
         for built in built_roles:
             for add_to in built.servicers:
@@ -143,7 +150,7 @@ async def _up(
             *_servers_of_console(settings, built_roles, parent),
             console,
             *(ChildReadiness(child, _CHILD_READY_S) for child in children),
-            *_archiver(context, analytics_settings, role_settings["edge"], built_roles),
+            *_archiver(context, analytics_settings, role_settings["edge"], built_roles, list(bases.values())),
             WelcomePrinter(context, _endpoints(settings, role_settings), console_settings, settings.data),
             health,
             IdleMemory(clock, OwnMemory()),
@@ -214,8 +221,11 @@ def _archiver(
     analytics_settings: AnalyticsSettings,
     edge_settings: EdgeSettings,
     built_roles: Sequence[BuiltRole],
+    bases: Sequence[StateBases],
 ) -> list[Service]:
-    """Return the service that archives records once they are too old to hold a push that can still be sent."""
+    """Return the services that archive records once they are too old to hold a push that can still be sent, and that
+    remove them from the archive once they are too old for it.
+    """
     if context.archived is None:
         return []
     followers = [followed for built in built_roles for followed in built.followers]
@@ -225,7 +235,46 @@ def _archiver(
         return [ingested, *(followed.applied.next_offsets(followed.partitions) for followed in followers)]
 
     partitions = archived_partitions(edge_settings.partitions)
-    return [Archiver(context.archived, context.clock, partitions, retention_ms(edge_settings), needed)]
+    archiver = Archiver(context.archived, context.clock, partitions, retention_ms(edge_settings), needed)
+    if edge_settings.archive_days is None:
+        return [archiver]
+    assert isinstance(context.archived.archive, ArchiveDirectory)
+    read = [partition for partition in partitions if ANALYTICS in TOPICS[partition.topic].read_by]
+
+    def ingested() -> list[Mapping[Partition, int]]:
+        offsets = stored_offsets(analytics_settings.offsets_file())
+        return [{partition: offsets.get(partition, 0) for partition in read}]
+
+    days = edge_settings.archive_days
+    return [
+        archiver,
+        ArchiveEnd(context.archived.archive, context.log, context.clock, partitions, bases, days, ingested),
+    ]
+
+
+def _bases(settings: Settings, context: RoleContext) -> dict[str, StateBases]:
+    """Return the bases of each role whose state is a directory."""
+    archive = context.archived.archive if context.archived else None
+    if not isinstance(archive, ArchiveDirectory):
+        return {}
+    replays = {role: role_definition(role).replay for role in _HERE}
+    return {
+        role: StateBases(archive, role, settings.state_dir(role), TOPICS, context.log.identity)
+        for role, replay in replays.items()
+        if replay is not None and replay.is_one_directory
+    }
+
+
+def _begin_with_base(bases: StateBases, directory: Path, context: RoleContext) -> None:
+    """Fill an empty state directory, where the archive has removed the records that it would be built from.
+
+    ConflictError: the archive has no base.
+    """
+    assert context.archived is not None
+    begin = context.archived.archive.begin()
+    if begin.offsets and not noted_log_identity(directory):
+        bases.unpack(bases.first_after(begin), directory)
+        logger.info("a state begins with its copy in the archive", directory=str(directory))
 
 
 def _check_analytics(env: Mapping[str, str]) -> AnalyticsSettings:

@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from analytics.ingestion.batch_reader import (
     BatchReader,
@@ -100,8 +101,12 @@ class Ingestion:
         instance: str = "0/1",
         stores_commands: bool = True,
         limits: IngestionLimits | None = None,
+        begins: Mapping[Partition, int] = MappingProxyType({}),
     ) -> None:
-        """`partitions`: those to read. `instance` and `stores_commands`: see BatchWriter."""
+        """`partitions`: those to read. `instance` and `stores_commands`: see BatchWriter.
+
+        `begins`: from which offsets on the archive has records, where it has an end.
+        """
         self.applied = AppliedPositions()
         self.changes = StoreChanges(apart=(ACTIONS_TABLE.name,))
         self._log = log
@@ -112,7 +117,7 @@ class Ingestion:
         )
         self._look_ahead = LookAhead(log, self._writer)
         self._batches: BatchReader | None = None
-        self._next = dict.fromkeys(partitions, 0)
+        self._next = {partition: begins.get(partition, 0) for partition in partitions}
         self._log_ends = EndsHistory()
         self._recent_ends = RecentEnds(log, partitions)
         self._flush = asyncio.Event()

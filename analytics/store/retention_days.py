@@ -63,10 +63,17 @@ class RetentionDays(NamedTuple):
             "acks": ACK_DAYS,
         }
 
-    def compared_since_ms(self, now_ms: int) -> dict[str, int]:
-        """Return since when each table has all its rows, and those of CONTENTS all contents, in ms since 1970 UTC.
+    def rows_since_ms(self, now_ms: int) -> dict[str, int]:
+        """Return since when each table has all its rows, in ms since 1970 UTC. Tables that are not named have all.
 
-        That is a day less than what is kept, as ClickHouse drops rows at merges. Other tables have all rows.
+        That is a day less than what is kept, as ClickHouse drops rows at merges.
         """
-        kept = {**self.of_tables(), **dict.fromkeys(CONTENTS, self.contents)}
-        return {table: now_ms - (days - 1) * DAY_MS for table, days in kept.items() if days is not None}
+        return {table: _since_ms(now_ms, days) for table, days in self.of_tables().items() if days is not None}
+
+    def contents_since_ms(self, now_ms: int) -> int:
+        """Return since when the rows of CONTENTS have all contents, in ms since 1970 UTC."""
+        return 0 if self.contents is None else _since_ms(now_ms, self.contents)
+
+
+def _since_ms(now_ms: int, days: int) -> int:
+    return now_ms - (days - 1) * DAY_MS

@@ -24,8 +24,9 @@ from protos.webhooks.v1.push_ends_pb2 import PushEnded, PushEndFact, PushEnding
 from services.domain.addresses import channel_name
 from services.domain.topics import APPS, DELIVERIES, DEVICES, DRAFTS, PUSH_COMMANDS, PUSH_ENDS, PUSHES, decode
 from services.domain.webhooks import KIND_NAMES, team_of_scope, team_scope
-from services.log.port import Log, Partition, Record
+from services.log.port import LOG_UNAVAILABLE, Log, Partition, Record
 from services.log.topics import Topic
+from services.process.retries import retry_until_available
 from services.replica.catch_up import read_until
 from services.replica.dead_letters import UNUSABLE
 
@@ -119,6 +120,8 @@ class DraftApps:
     async def catch_up(self, end: int) -> None:
         """Note the drafts in the records of `drafts` before this offset."""
         partition = Partition(DRAFTS.name, 0)
+        begins = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.begins([partition]), role="webhooks")
+        self._next = max(self._next, begins[partition])
         async with aclosing(read_until("webhooks", self._log, {partition: self._next}, {partition: end})) as batches:
             async for records, offsets in batches:
                 for record in records:

@@ -49,6 +49,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     `drain_s`: how long a process that was asked to stop goes on accepting while /healthz answers 503, in seconds.
 
+    `archive_days`: for how many days records are kept in the log and its archive; None: for ever.
+
     `calls_host`: the host at which a role listens for calls; unset, the host in CARILLON_<ROLE>_ADDR.
 
     `gateway_registrations_per_s` bounds each address, at the gateway and the edge; ten times as many may come at once.
@@ -62,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: str = "./data"
     host: str = "127.0.0.1"
     log_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 35
+    archive_days: Annotated[int, msgspec.Meta(ge=2, le=36_500)] | None = None
     kafka_bootstrap: str | None = None
     kafka_replication: Positive = 1
     kafka_archive_dir: str | None = None
@@ -111,6 +114,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingsError(f"{PREFIX}SHARD is {self.shard}, but must be below {PREFIX}SHARDS ({self.shards})")
         if self.shards > self.partitions:
             raise SettingsError(f"{PREFIX}SHARDS is {self.shards}, more than {PREFIX}PARTITIONS ({self.partitions})")
+        if self.archive_days is not None and self.kafka_bootstrap is not None:
+            raise SettingsError(
+                f"{PREFIX}ARCHIVE_DAYS is {self.archive_days}, but {PREFIX}KAFKA_BOOTSTRAP is set, and only the archive"
+                " of the embedded log can have an end: unset one of them"
+            )
+        if self.archive_days is not None and self.archive_days <= self.log_days:
+            raise SettingsError(
+                f"{PREFIX}ARCHIVE_DAYS is {self.archive_days}: use more than {PREFIX}LOG_DAYS ({self.log_days}), after"
+                " which records come into the archive; unset, they stay for ever"
+            )
         files = hard_file_limit()
         if self.http_max_connections is not None and self.http_max_connections > files // 2:
             raise SettingsError(

@@ -34,6 +34,9 @@ ARCHIVED = Counter("carillon_log_records_archived_total", "Records moved from th
 ARCHIVE_FAILURES = Counter(
     "carillon_log_archive_failures_total", "Times that old records stayed in the log because the archive did not work"
 )
+ARCHIVE_REMOVED = Counter(
+    "carillon_archive_segments_removed_total", "Segments removed from the archive, as all in them is too old"
+)
 STATE_COPY_FAILURES = Counter(
     "carillon_state_copy_failures_total", "Times that a role's state could not be copied to the archive"
 )

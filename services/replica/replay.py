@@ -80,13 +80,21 @@ class UnreportedProgress:
         """Do nothing."""
 
 
+def begin_empty(directory: Path) -> None:
+    """Leave the directory empty: the state is built from the log's first records on."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplaySource:
-    """The source of a rebuilt state: a log, up to an offset of each partition; the replay reports to `progress`."""
+    """The source of a rebuilt state: a log, up to an offset of each partition; the replay reports to `progress`.
+
+    `begin` puts a former state into an empty directory, where the log has lost its first records for good.
+    """
 
     log: Log
     ends: Mapping[Partition, int]
     progress: ReplayProgress = field(default_factory=UnreportedProgress)
+    begin: Callable[[Path], None] = begin_empty
 
 
 class ReplayComparison(NamedTuple):
@@ -110,6 +118,7 @@ async def rebuild(
     """Rebuild the state and replace the directory by it; return its digest. The role must not be running."""
     with tempfile.TemporaryDirectory(dir=parent_of(directory)) as work:
         fresh = Path(work) / "state"
+        source.begin(fresh)
         with _opened(open_state, fresh, source.log) as state:
             digest = await _folded(state, source)
             state.save()
@@ -131,6 +140,7 @@ async def verify(open_state: OpenState, directory: Path, source: ReplaySource) -
         with _opened(open_state, copy, source.log) as state:
             source = replace(source, ends=await _furthest(state, source.ends))
             live = await _folded(state, replace(source, progress=UnreportedProgress()))
+        source.begin(fresh)
         with _opened(open_state, fresh, source.log) as state:
             return ReplayComparison(live, await _folded(state, source))
 

@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from services.errors import ConflictError, UnavailableError
@@ -36,11 +36,12 @@ class StateCopies:
     Calls block, so they are made in a thread.
     """
 
-    def __init__(self, archive: ArchiveStore, directory: Path, log_identity: str) -> None:
+    def __init__(self, archive: ArchiveStore, directory: Path, log_identity: str, name: str = "") -> None:
+        """`name`: that of the file, where it is not named after the directory."""
         self._archive = archive
         self._directory = directory
         self._log_identity = log_identity
-        self._name = f"{directory.name}.tar.gz"
+        self._name = name or f"{directory.name}.tar.gz"
         self._work = directory.with_name(f"{directory.name}.copying")
 
     @property
@@ -55,14 +56,16 @@ class StateCopies:
         """
         return self._archive.file_saved_ms(self._name)
 
-    def save(self) -> None:
+    def save(self, look: Callable[[Path], None] = lambda copy: None) -> None:
         """Replace the copy in the archive by one of the state as it is now, also while the role changes it.
 
+        `look` is called with the directory of the copy before it is packed.
         UnavailableError: the disk or the archive refuses it; the former copy stays.
         """
         with self._working() as work:
             copy, packed = work / "copy", work / self._name
             copy_state(self._directory, copy)
+            look(copy)
             with tarfile.open(packed, "w:gz", compresslevel=_FAST) as tar:
                 for path in sorted(copy.iterdir()):
                     if path.name not in _OF_THIS_MACHINE:

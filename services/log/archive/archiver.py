@@ -100,7 +100,8 @@ class Archiver:
         """Remove the records that the archive has from the log; return the first offset that only the log has."""
         begin = (await self._log.begins([partition]))[partition]
         names = await asyncio.to_thread(partial(self._archive.names, partition, anew=True))
-        archived_to = max((name.end for name in names), default=0)
+        removed_to = (await asyncio.to_thread(self._archive.begin)).offsets.get(partition, 0)
+        archived_to = max((name.end for name in names), default=removed_to)
         if begin > archived_to:
             raise UnavailableError(lacks_records(self._archive.location, partition, begin))
         if archived_to == begin:

@@ -9,7 +9,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from services.errors import ConflictError, UnavailableError
-from services.log.archive.store import STATES_FOLDER, SegmentName, parse_name
+from services.log.archive.store import NOTHING_REMOVED, STATES_FOLDER, ArchiveBegin, SegmentName, parse_name
 from services.log.port import Partition
 
 _TIMEOUT = "30s"
@@ -60,6 +60,10 @@ class ArchiveBucket:
             self._store.put(_path(partition, name), data, use_multipart=False)
         except (BaseError, OSError) as error:
             raise self._unavailable(error) from error
+
+    def begin(self) -> ArchiveBegin:
+        """Return NOTHING_REMOVED: CARILLON_ARCHIVE_DAYS is for archives in directories."""
+        return NOTHING_REMOVED
 
     def file_saved_ms(self, name: str) -> int | None:
         try:

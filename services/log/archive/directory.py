@@ -8,16 +8,26 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from services.errors import CarillonError, ConflictError, UnavailableError
 from services.log.archive.log import contiguous_from
-from services.log.archive.store import STATES_FOLDER, SegmentName, is_whole, lacks_records, parse_name
+from services.log.archive.store import (
+    NOTHING_REMOVED,
+    STATES_FOLDER,
+    ArchiveBegin,
+    SegmentName,
+    decode_begin,
+    is_whole,
+    lacks_records,
+    parse_name,
+)
 from services.log.port import Partition
 from services.process.crashpoint import Point, reached
 from services.process.durable import make_durable
 
+_BEGIN = "begin.json"
 _UNFINISHED = "unfinished"
 _ABANDONED_AFTER_S = 86_400
 
@@ -74,6 +84,53 @@ class ArchiveDirectory:
                 unfinished.unlink(missing_ok=True)
             raise self._unavailable(error) from error
 
+    def begin(self) -> ArchiveBegin:
+        try:
+            return decode_begin((self.path / STATES_FOLDER / _BEGIN).read_bytes())
+        except FileNotFoundError:
+            return NOTHING_REMOVED
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def remove_before(self, begin: ArchiveBegin) -> int:
+        """Note durably where the archive begins, then remove the segments that end before; return how many.
+
+        After a kill in between, the next call removes the others.
+        """
+        if begin != self.begin():
+            self.put_bytes(_BEGIN, begin.encoded())
+        count = 0
+        for partition, offset in begin.offsets.items():
+            for name in self.names(partition):
+                if name.end <= offset:
+                    self._remove(self.file(partition, name))
+                    count += 1
+        return count
+
+    def file_names(self) -> list[str]:
+        """Return the names of the archive's files, which are in STATES_FOLDER, but for unfinished ones."""
+        try:
+            return sorted(name for name in os.listdir(self.path / STATES_FOLDER) if not name.endswith(_UNFINISHED))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def read_file(self, name: str) -> bytes:
+        try:
+            return (self.path / STATES_FOLDER / name).read_bytes()
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def remove_file(self, name: str) -> None:
+        self._remove(self.path / STATES_FOLDER / name)
+
+    def _remove(self, path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unavailable(error) from error
+
     def file_saved_ms(self, name: str) -> int | None:
         try:
             return int((self.path / STATES_FOLDER / name).stat().st_mtime * 1000)
@@ -90,13 +147,20 @@ class ArchiveDirectory:
         except OSError as error:
             raise self._unavailable(error) from error
 
+    def put_bytes(self, name: str, data: bytes) -> None:
+        """Store a small file as `put_file` does."""
+        self._put(name, lambda unfinished: unfinished.write_bytes(data))
+
     def put_file(self, name: str, source: Path) -> None:
+        self._put(name, lambda unfinished: shutil.copyfile(source, unfinished))
+
+    def _put(self, name: str, write: Callable[[Path], object]) -> None:
         directory = self.path / STATES_FOLDER
         unfinished = directory / f"{name}.{secrets.token_hex(4)}.{_UNFINISHED}"
         try:
             directory.mkdir(parents=True, exist_ok=True)
             _remove_abandoned(directory, f"{name}.*.{_UNFINISHED}")
-            shutil.copyfile(source, unfinished)
+            write(unfinished)
             make_durable(unfinished)
             unfinished.replace(directory / name)
             for changed in (directory, self.path):
@@ -129,7 +193,8 @@ def copy_archive(source: Path, target: Path, begins: Mapping[Partition, int]) ->
     """Copy every segment of the archive, checked and durable on return; return their bytes.
 
     `begins`: the first offset of each partition of the log from which records were removed. The archive must have all
-    records before it, because a state that is built anew reads from offset 0.
+    records before it, because a state that is built anew reads from offset 0; where the archive has an end, from there
+    on, and the files from which states are built anew then.
     CarillonError: the source cannot be read, is damaged or lacks records, or the target cannot be written.
     """
     archive = ArchiveDirectory(source)
@@ -138,6 +203,9 @@ def copy_archive(source: Path, target: Path, begins: Mapping[Partition, int]) ->
         for partition, names in _complete_segments(archive, begins).items():
             for name in names:
                 size += _copy_segment(archive, partition, name, target)
+        for file in archive.file_names():
+            ArchiveDirectory(target).put_file(file, source / STATES_FOLDER / file)
+            size += (source / STATES_FOLDER / file).stat().st_size
         for directory in (target, *(path for path in target.rglob("*") if path.is_dir())) if size else ():
             make_durable(directory)
     except OSError as error:
@@ -150,8 +218,10 @@ def _complete_segments(
 ) -> dict[Partition, list[SegmentName]]:
     """Return the names of each partition's segments. CarillonError: they lack records before a partition's begin."""
     segments = {partition: archive.names(partition) for partition in sorted({*begins, *_partitions(archive.path)})}
+    removed = archive.begin().offsets
     for partition, begin in begins.items():
-        if missing_before := contiguous_from(segments[partition], begin):
+        missing_before = contiguous_from(segments[partition], begin)
+        if missing_before > removed.get(partition, 0):
             raise CarillonError(lacks_records(archive.location, partition, missing_before))
     return segments
 

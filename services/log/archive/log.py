@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from services.errors import ConflictError, UnavailableError
-from services.log.archive.store import ArchiveStore, SegmentName, decode_segment
+from services.log.archive.store import ArchiveStore, SegmentName, date_of, decode_segment
 from services.log.port import DelegatingLog, Log, Partition, Reader, Record, TrimmedError, trimmed
 
 
@@ -119,6 +119,13 @@ class ArchivedReader:
     def _load(self, partition: Partition, position: int, begin: int) -> list[Record]:
         name = self._segment_with(partition, position)
         if name is None:
+            removed = self._archive.begin()
+            if position < removed.offsets.get(partition, 0):
+                raise ConflictError(
+                    f"the next record to read of {partition.topic}/{partition.number} is {position}, and the archive"
+                    f" {self._archive.location} has no record from before {date_of(removed.removed_before_ms)} any"
+                    " more: CARILLON_ARCHIVE_DAYS has removed them"
+                )
             raise ConflictError(
                 f"{trimmed(partition, position, begin)}. The archive {self._archive.location} lacks them too"
             )

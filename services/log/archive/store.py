@@ -1,10 +1,13 @@
 """The port of an archive (a directory, or a bucket of an object store), and the format of its segments."""
 
 import hashlib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import cramjam
@@ -101,6 +104,34 @@ def lacks_records(location: str, partition: Partition, before: int) -> str:
     )
 
 
+class ArchiveBegin(NamedTuple):
+    """Where the archive begins, once records have left it for good: the first offset that it may still have of each
+    partition, and the time in ms since 1970 before which all removed records were appended.
+    """
+
+    removed_before_ms: int
+    offsets: Mapping[Partition, int]
+
+    def encoded(self) -> bytes:
+        offsets = [[*partition, offset] for partition, offset in sorted(self.offsets.items())]
+        return json.dumps({"removed_before_ms": self.removed_before_ms, "offsets": offsets}).encode()
+
+
+NOTHING_REMOVED = ArchiveBegin(0, MappingProxyType({}))
+
+
+def date_of(time_ms: int) -> str:
+    """Return the date of a time in ms since 1970, in UTC, for people."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).date().isoformat()
+
+
+def decode_begin(data: bytes) -> ArchiveBegin:
+    """Return what `encoded` has written."""
+    read = json.loads(data)
+    offsets = {Partition(topic, number): offset for topic, number, offset in read["offsets"]}
+    return ArchiveBegin(read["removed_before_ms"], offsets)
+
+
 class ArchiveStore(Protocol):
     """The store of an archive's segments, and of its files, which are replaced as a whole.
 
@@ -126,6 +157,10 @@ class ArchiveStore(Protocol):
 
     def write(self, partition: Partition, name: SegmentName, data: bytes) -> None:
         """Write a segment durably; it has its name only once it is whole."""
+        ...
+
+    def begin(self) -> ArchiveBegin:
+        """Return where the archive begins; NOTHING_REMOVED unless it has an end."""
         ...
 
     def file_saved_ms(self, name: str) -> int | None:
