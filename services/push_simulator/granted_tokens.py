@@ -5,9 +5,8 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
-from urllib.parse import parse_qsl
 
-FORM_TYPE = "application/x-www-form-urlencoded"
+from services.push_simulator.forms import read_form
 
 _MAX_TOKENS = 10_000
 _CLIENT_FORM = frozenset(("grant_type", "client_id", "client_secret"))
@@ -71,8 +70,8 @@ class GrantedTokens:
 def client_of_form(headers: Mapping[str, str], body: bytes, secret_of: Callable[[str], str | None]) -> str:
     """Return the id of the client that asks by the client credentials grant (OAuth 2.0). GrantRefusedError."""
     try:
-        form = dict(parse_qsl(body.decode(), strict_parsing=True)) if headers.get("content-type") == FORM_TYPE else {}
-    except (UnicodeDecodeError, ValueError):
+        form = read_form(headers, body)
+    except ValueError:
         form = {}
     if form.get("grant_type") != "client_credentials" or form.keys() != _CLIENT_FORM:
         raise GrantRefusedError("unsupported_grant_type", "the form is not that of a client")
