@@ -2,10 +2,11 @@
 
     python -m bench.channels.sending CLIENT PORT CERTIFICATE MESSAGES
 
-Prints {"seconds", "cpu_us"} as JSON. `Web Push`, `FCM` and `HMS` are all that delivery does from a message and an
-address to the answer: the text, its encryption or JSON, headers, the request and what its answer says; requests of HMS
-are for many devices, because all messages are of one push. `floor` writes requests of the same size that were made
-before, over as many connections as Web Push has, and looks for the end of each answer.
+Prints {"seconds", "cpu_us"} as JSON. `Web Push`, `FCM`, `HMS` and the other vendors of phones are all that delivery
+does from a message and an address to the answer: the text, its encryption or JSON, headers, the request and what its
+answer says. Requests of HMS, Honor and Xiaomi are for many devices, because all messages are of one push. `floor`
+writes requests of the same size that were made before, over as many connections as Web Push has, and looks for the end
+of each answer.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import uvloop
@@ -39,6 +41,7 @@ from services.domain.channel_credentials.hms import HmsCredentials
 from services.domain.endpoint_connections import EndpointConnector, SystemResolver
 from services.fcm_simulator.accounts import new_account
 from services.process.clock import SystemClock
+from testkit.delivery.vendors import VENDORS
 
 IN_FLIGHT = 500
 WARM_UP = 300
@@ -150,6 +153,19 @@ def hms(port: int, certificate: str) -> Client:
     return _service(service, client, to, msgid=1)
 
 
+def vendor(name: str) -> Callable[[int, str], Client]:
+    """Return what makes the client of a vendor of phones."""
+
+    def made(port: int, certificate: str) -> Client:
+        case, clock, url = VENDORS[name], SystemClock(), f"https://127.0.0.1:{port}"
+        with open(certificate) as file:
+            at = SimpleNamespace(url=url, token_url=f"{url}/token", authority=file.read())
+        to = [Recipient("1", 0, number, os.urandom(32).hex()) for number in range(100)]
+        return _service(case.service(at, lambda app: case.account, clock), case.account, to, msgid=1)
+
+    return made
+
+
 class _FloorConnection(asyncio.Protocol):
     """Writes the same request again as soon as the answer before has ended."""
 
@@ -246,6 +262,10 @@ CLIENTS: dict[str, Callable[[int, str], Client]] = {
     "Web Push": web_push,
     "FCM": fcm,
     "HMS": hms,
+    "Honor": vendor("honor"),
+    "Xiaomi": vendor("xiaomi"),
+    "OPPO": vendor("oppo"),
+    "vivo": vendor("vivo"),
     "pywebpush": pywebpush,
 }
 

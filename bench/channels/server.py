@@ -29,6 +29,10 @@ frontend services
   http-request return status 200 content-type application/json string '{token}' if {{ path /token }}
   http-request return status 200 content-type application/json string '{accepted}' if {{ path_beg /v1/projects/ }}
   http-request return status 200 content-type application/json string '{sent}' if {{ path_beg /v2/ }}
+  http-request return status 200 content-type application/json string '{honor}' if {{ path_beg /api/v1/ }}
+  http-request return status 200 content-type application/json string '{xiaomi}' if {{ path_beg /v3/message/ }}
+  http-request return status 200 content-type application/json string '{oppo}' if {{ path_beg /server/v1/ }}
+  http-request return status 200 content-type application/json string '{vivo}' if {{ path_beg /message/ }}
   http-request return status 201 hdr ttl 60
 frontend statistics
   bind 127.0.0.1:{statistics}
@@ -37,6 +41,14 @@ frontend statistics
 """
 _TOKEN = '{"access_token":"ya29.bench","expires_in":3599,"token_type":"Bearer"}'
 _SENT = '{"code":"80000000","msg":"Success","requestId":"1"}'
+_VENDORS = {
+    "honor": '{"code":200,"message":"Success","data":{"sendResult":true,"requestId":"1"}}',
+    "xiaomi": '{"result":"ok","code":0,"trace_id":"1","data":{"id":"1"}}',
+    "oppo": '{"code":0,"message":"Success","data":{"messageId":"1","auth_token":"1"}}',
+    "vivo": '{"result":0,"desc":"success","taskId":"1","authToken":"1"}',
+}
+"""What each vendor answers, to messages and to requests for a token."""
+
 _ACCEPTED = '{"name":"projects/bench/messages/0:1"}'
 
 
@@ -66,7 +78,7 @@ def server(directory: Path) -> Iterator[Server]:
     configuration.write_text(
         _CONFIGURATION.format(
             **{"tls": tls, "plain": plain, "statistics": statistics, "directory": directory},
-            **{"token": _TOKEN, "accepted": _ACCEPTED, "sent": _SENT},
+            **{"token": _TOKEN, "accepted": _ACCEPTED, "sent": _SENT, **_VENDORS},
         )
     )
     process = subprocess.Popen(["haproxy", "-db", "-f", str(configuration)])

@@ -21,7 +21,7 @@ from services.domain.recorded_reasons import (
     parsed_reason,
 )
 
-_NUMBERED = re.compile(r"((?:errno|code) [0-9]{3,5}|[0-9]{8}) (.+)")
+_NUMBERED = re.compile(r"((?:errno |code |status )?-?[0-9]{1,8}) (.+)")
 """A push service's answer that is a number, with its meaning."""
 
 

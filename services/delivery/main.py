@@ -25,11 +25,15 @@ from services.delivery.channels.fcm.wiring import fcm
 from services.delivery.channels.harmony.wiring import harmony
 from services.delivery.channels.health import Alarms
 from services.delivery.channels.hms.wiring import hms
+from services.delivery.channels.honor.wiring import honor
+from services.delivery.channels.oppo.wiring import oppo
 from services.delivery.channels.service_channel import ServiceChannel
 from services.delivery.channels.sockets.fanout import Fanout
 from services.delivery.channels.sockets.presence import Presence
 from services.delivery.channels.sockets.reports import ReportIntake
+from services.delivery.channels.vivo.wiring import vivo
 from services.delivery.channels.webpush.wiring import web_push
+from services.delivery.channels.xiaomi.wiring import xiaomi
 from services.delivery.due_hand_overs import DueHandOvers
 from services.delivery.erasures import ErasedNumbers, ErasureFollower
 from services.delivery.event_writer import EventWriter
@@ -201,7 +205,7 @@ def _open_channels(
 
 def served_channels(settings: DeliverySettings, context: RoleContext) -> Sequence[ServedChannel]:
     """Return the push services that take over messages for devices that are not connected."""
-    return [serve(settings, context) for serve in (web_push, fcm, hms, harmony)]
+    return [serve(settings, context) for serve in (web_push, fcm, hms, harmony, honor, xiaomi, oppo, vivo)]
 
 
 def open_senders(channels: Sequence[ServiceChannel[Any, Any, Any]], apps: AppDirectory) -> ServiceSenders:

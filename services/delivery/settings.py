@@ -5,6 +5,7 @@ import os
 from services.domain.apns_credentials import APPLE_URLS, Environment
 from services.domain.channel_credentials.fcm import GOOGLE_TOKEN_URI
 from services.domain.channel_credentials.hms import HUAWEI_TOKEN_URL
+from services.domain.channel_credentials.honor import HONOR_TOKEN_URL
 from services.domain.settings import PREFIX, Settings, SettingsError
 
 ROLE_NAME = "delivery"
@@ -25,6 +26,11 @@ class DeliverySettings(Settings, frozen=True, kw_only=True):
     `hms_authority`: a PEM file with the certificate authority of both URLs, when they are not Huawei's.
     `harmony_url`: base URL of Huawei's Push Kit for HarmonyOS 5 and later; unset, messages go to a simulator.
     `harmony_authority`: a PEM file with the certificate authority of this URL, when it is not Huawei's.
+    `honor_url`, `xiaomi_url`, `oppo_url`, `vivo_url`: base URLs of these vendors' push services; unset, messages go to
+    simulators.
+    `honor_token_url`: where access tokens of Honor's clients come from.
+    `honor_authority`, `xiaomi_authority`, `oppo_authority`, `vivo_authority`: PEM files with the certificate authority
+    of these URLs, when they are not the vendors'.
     """
 
     apns_url: str | None = None
@@ -41,6 +47,15 @@ class DeliverySettings(Settings, frozen=True, kw_only=True):
     hms_authority: str | None = None
     harmony_url: str | None = None
     harmony_authority: str | None = None
+    honor_url: str | None = None
+    honor_token_url: str = HONOR_TOKEN_URL
+    honor_authority: str | None = None
+    xiaomi_url: str | None = None
+    xiaomi_authority: str | None = None
+    oppo_url: str | None = None
+    oppo_authority: str | None = None
+    vivo_url: str | None = None
+    vivo_authority: str | None = None
     channel_grace_s: int = 15
     """Time after the end of a device's connection from which a channel is asked to show its messages.
 
@@ -62,6 +77,10 @@ class DeliverySettings(Settings, frozen=True, kw_only=True):
             "FCM_AUTHORITY": self.fcm_authority,
             "HMS_AUTHORITY": self.hms_authority,
             "HARMONY_AUTHORITY": self.harmony_authority,
+            "HONOR_AUTHORITY": self.honor_authority,
+            "XIAOMI_AUTHORITY": self.xiaomi_authority,
+            "OPPO_AUTHORITY": self.oppo_authority,
+            "VIVO_AUTHORITY": self.vivo_authority,
         }
         for name, authority in authorities.items():
             if authority is not None and not os.access(authority, os.R_OK):

@@ -10,12 +10,18 @@ from services.domain.channel_credentials.fcm import FCM
 from services.domain.channel_credentials.fields import MAX_VALUE_LENGTH, CredentialsForm
 from services.domain.channel_credentials.harmony import HARMONY
 from services.domain.channel_credentials.hms import HMS
+from services.domain.channel_credentials.honor import HONOR
+from services.domain.channel_credentials.oppo import OPPO
 from services.domain.channel_credentials.stored import credentials_of, sealing_context, settings_of
+from services.domain.channel_credentials.vivo import VIVO
 from services.domain.channel_credentials.webpush import WEB_PUSH
+from services.domain.channel_credentials.xiaomi import XIAOMI
 from services.domain.master_key import Keys
 from services.errors import Code, InputError
 
-_BY_CHANNEL: dict["Channel.ValueType", CredentialsForm] = {form.channel: form for form in (WEB_PUSH, FCM, HMS, HARMONY)}
+_BY_CHANNEL: dict["Channel.ValueType", CredentialsForm] = {
+    form.channel: form for form in (WEB_PUSH, FCM, HMS, HARMONY, HONOR, XIAOMI, OPPO, VIVO)
+}
 
 FORMS: Mapping["Channel.ValueType", CredentialsForm] = MappingProxyType(_BY_CHANNEL)
 """The form of each channel for which an app may have credentials, in the order in which people see them."""

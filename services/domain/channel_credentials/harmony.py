@@ -16,7 +16,8 @@ from services.domain.channel_credentials.fields import (
     FieldValue,
     words,
 )
-from services.domain.channel_credentials.hms import DEFAULT_CATEGORY, HUAWEI_URL, read_categories
+from services.domain.channel_credentials.hms import HUAWEI_URL
+from services.domain.channel_credentials.readers import granted_category, read_categories
 from services.domain.channel_credentials.stored import open_credentials
 from services.domain.channel_receipts.hms import HARMONY_RECEIPTS
 from services.domain.channel_receipts.receipts import KEY_SETTING as RECEIPTS_KEY
@@ -44,7 +45,7 @@ class HarmonyAccount:
 
     def category(self, wanted: str) -> str:
         """Return the category of a message that is said to be of another one, or of "" for none."""
-        return wanted if wanted in self.categories else DEFAULT_CATEGORY
+        return granted_category(wanted, self.categories)
 
 
 class _File(msgspec.Struct):

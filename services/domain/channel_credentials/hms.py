@@ -1,6 +1,5 @@
 """Credentials of an app at Huawei's Push Kit (HMS): its client id and secret, from AppGallery Connect."""
 
-import re
 from dataclasses import dataclass, field
 
 from protos.registry.v1.apps_pb2 import CHANNEL_HMS, App
@@ -12,28 +11,22 @@ from services.domain.channel_credentials.fields import (
     FieldValue,
     words,
 )
+from services.domain.channel_credentials.readers import (
+    granted_category,
+    id_reader,
+    read_badge_class,
+    read_categories,
+    read_secret,
+)
 from services.domain.channel_credentials.stored import open_credentials
 from services.domain.channel_receipts.hms import HMS_RECEIPTS
 from services.domain.channel_receipts.receipts import KEY_SETTING as RECEIPTS_KEY
 from services.domain.channel_receipts.receipts import SETTING as RECEIPTS
 from services.domain.channel_receipts.receipts import ReceiptTags, read_setting
 from services.domain.master_key import Keys
-from services.errors import Code, InputError
 
 HUAWEI_URL = "https://push-api.cloud.huawei.com"
 HUAWEI_TOKEN_URL = "https://oauth-login.cloud.huawei.com/oauth2/v3/token"  # noqa: S105  # an address, no secret
-
-DEFAULT_CATEGORY = "MARKETING"
-"""The category of messages that name none, or one that is not granted: Huawei penalises apps that claim more."""
-
-_MAX_SECRET = 200
-_MAX_ID = 64
-_MAX_CLASS = 200
-_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{_MAX_ID}}}")
-_CATEGORY = re.compile(r"[A-Z][A-Z_]{0,39}")
-_MAX_CATEGORIES = 30
-_CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(?:\.[A-Za-z_][A-Za-z0-9_$]*)+")
-_SECRET = re.compile(rf"[!-~]{{1,{_MAX_SECRET}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,46 +47,7 @@ class HmsCredentials:
 
     def category(self, wanted: str) -> str:
         """Return the category of a message that is said to be of another one, or of "" for none."""
-        return wanted if wanted in self.categories else DEFAULT_CATEGORY
-
-
-def _read_secret(value: str, at: str) -> FieldValue:
-    secret = value.strip()
-    if not _SECRET.fullmatch(secret):
-        raise InputError(Code.NOT_PRINTABLE, at=at, most=_MAX_SECRET)
-    return FieldValue({}, secret)
-
-
-def _read_client_id(value: str, at: str) -> FieldValue:
-    return FieldValue({"client_id": _checked_id(value, at)})
-
-
-def _read_project_id(value: str, at: str) -> FieldValue:
-    return FieldValue({"project_id": _checked_id(value, at) if value.strip() else ""})
-
-
-def _checked_id(value: str, at: str) -> str:
-    text = value.strip()
-    if not _ID.fullmatch(text):
-        raise InputError(Code.NOT_PRINTABLE, at=at, most=_MAX_ID)
-    return text
-
-
-def read_categories(value: str, at: str) -> FieldValue:
-    """Read a list of Huawei's categories. InputError."""
-    categories = sorted(set(value.replace(",", " ").split()))
-    if len(categories) > _MAX_CATEGORIES:
-        raise InputError(Code.TOO_MANY_ENTRIES, at=at, most=_MAX_CATEGORIES)
-    if not all(map(_CATEGORY.fullmatch, categories)):
-        raise InputError(Code.UNREADABLE, at=at, problem="write categories as Huawei does, such as IM or WORK")
-    return FieldValue({"categories": ",".join(categories)})
-
-
-def _read_badge_class(value: str, at: str) -> FieldValue:
-    name = value.strip()
-    if name and (len(name) > _MAX_CLASS or not _CLASS.fullmatch(name)):
-        raise InputError(Code.UNREADABLE, at=at, problem="write a class with its package, such as com.example.Main")
-    return FieldValue({"badge_class": name})
+        return granted_category(wanted, self.categories)
 
 
 HMS = CredentialsForm(
@@ -103,7 +57,7 @@ HMS = CredentialsForm(
         CredentialField(
             "client_id",
             FieldKind.TEXT,
-            _read_client_id,
+            id_reader("client_id"),
             words("Client ID"),
             words("From AppGallery Connect: Project settings, General information, OAuth 2.0 client ID."),
             is_needed=True,
@@ -111,14 +65,14 @@ HMS = CredentialsForm(
         CredentialField(
             "client_secret",
             FieldKind.SECRET,
-            _read_secret,
+            read_secret,
             words("Client secret"),
             words("It stands below the client ID. It is stored encrypted and never shown."),
         ),
         CredentialField(
             "project_id",
             FieldKind.TEXT,
-            _read_project_id,
+            id_reader("project_id", is_optional=True),
             words("Project ID"),
             words("From the same page. Without it messages are sent by version 1 of Huawei's call."),
         ),
@@ -132,7 +86,7 @@ HMS = CredentialsForm(
         CredentialField(
             "badge_class",
             FieldKind.TEXT,
-            _read_badge_class,
+            read_badge_class,
             words("Class for badges"),
             words("The activity that the launcher starts, with its package. Without it messages change no badge."),
         ),

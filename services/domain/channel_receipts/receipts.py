@@ -15,6 +15,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from protos.registry.v1.apps_pb2 import App, Channel
+from services.domain.addresses import channel_name
 from services.domain.channel_credentials.stored import settings_of
 from services.domain.master_key import KeyPurpose, Keys
 from services.errors import InputError
@@ -89,6 +90,28 @@ class ReceiptTags:
         return [urlsafe_b64encode(mac).decode().rstrip("=") for mac in macs]
 
 
+class Callback(NamedTuple):
+    """Where a vendor that is told so with each message sends receipts, and the marks of messages."""
+
+    url: str
+    tags: ReceiptTags
+
+
+def callback_of(app: App, channel: "Channel.ValueType", base: str, keys: Keys) -> Callback | None:
+    """Return where receipts of the app go, under the address `base` of this service; None: it asks for none."""
+    token = settings_of(app, channel).get(SETTING)
+    if not base or not token:
+        return None
+    return Callback(
+        f"{base}/channels/v1/receipt/{channel_name(channel)}/{app.appkey}/{token}",
+        ReceiptTags(app.appkey, channel, keys),
+    )
+
+
+def _unsigned(header: str, key: str, now_ms: int) -> bool:
+    return False
+
+
 class VendorReceipts(NamedTuple):
     """How a vendor sends receipts.
 
@@ -98,9 +121,17 @@ class VendorReceipts(NamedTuple):
     """
 
     read: Callable[[bytes, ReceiptTags], Sequence[ChannelReceipt]]
-    header: str
-    is_signed: Callable[[str, str, int], bool]
-    answer: bytes
+    header: str = ""
+    is_signed: Callable[[str, str, int], bool] = _unsigned
+    answer: bytes = b""
+
+
+def of_devices(addresses: str, msgid: int | None, kind: ReceiptKind, reason: str) -> list[ChannelReceipt]:
+    """Return the receipts of a message on the devices of a list with commas. `msgid`: None for an unknown mark."""
+    if msgid is None:
+        msgid, kind, reason = 0, ReceiptKind.OTHER, UNKNOWN_MARK
+    each = addresses.split(",", MAX_RECEIPTS)[:MAX_RECEIPTS]
+    return [ChannelReceipt(address, msgid, kind, reason) for address in each]
 
 
 def read_setting(value: str, at: str) -> Mapping[str, str]:

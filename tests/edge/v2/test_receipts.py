@@ -8,19 +8,20 @@ from typing import Any
 import pytest
 
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
-from protos.registry.v1.apps_pb2 import CHANNEL_FCM, CHANNEL_HMS, App
+from protos.registry.v1.apps_pb2 import CHANNEL_FCM, CHANNEL_HMS, CHANNEL_OPPO, CHANNEL_XIAOMI, App, Channel
 from protos.registry.v1.devices_pb2 import DeviceCommand, SetAddress
 from protos.registry.v1.registry_pb2 import ChannelChange, FindAddressesRequest, GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.domain.addresses import address_hash
+from services.domain.addresses import address_hash, channel_name
 from services.domain.channel_credentials.stored import settings_of
-from services.domain.channel_receipts.receipts import UNKNOWN_MARK, ReceiptTags
+from services.domain.channel_receipts.receipts import UNKNOWN_MARK, ReceiptTags, callback_of
 from services.domain.master_key import MasterKey
 from services.domain.topics import DEVICE_COMMANDS, decode, device_key
 from services.errors import UnavailableError
 from services.log.port import Partition
 from services.log.topics import partition_of
 from services.process.metrics import CHANNEL_RECEIPTS
+from testkit.delivery.vendors import VENDORS
 from testkit.edge.role import PARTITIONS, EdgeInstallation
 from testkit.waiting import until
 from tests.edge.v2.test_device_frames import change_app
@@ -180,3 +181,34 @@ async def test_receipts_that_are_not_recorded_are_not_confirmed(installation: Ed
         GetDevicesRequest(appkey=app.appkey, tokens=["phone"])
     )
     assert [each.address for each in found.devices[0].addresses] == ["address"]
+
+
+@pytest.mark.parametrize("channel", [CHANNEL_XIAOMI, CHANNEL_OPPO])
+async def test_vendors_that_are_told_the_address_of_receipts_call_it_unsigned(
+    installation: EdgeInstallation, channel: "Channel.ValueType"
+) -> None:
+    app, vendor = await installation.app(), VENDORS[channel_name(channel)]
+    fields = {**vendor.fields, "receipts_url": "https://push.example.org"}
+    changed = await change_app(installation, app, channels=[ChannelChange(channel=channel, fields=fields)])
+    callback = callback_of(changed, channel, "https://push.example.org", KEYS)
+    assert callback is not None
+    for number in range(2):
+        await phone(installation, app, f"phone-{number}", f"address-{number}", channel)
+    mark = callback.tags.tag(5)
+    if channel == CHANNEL_XIAOMI:
+        rows = [{"param": mark, "type": kind, "targets": f"address-{n}"} for n, kind in enumerate((1, 16))]
+        sent: dict[str, Any] = {"data": {"data": json.dumps({f"sdm{n}": row for n, row in enumerate(rows)})}}
+    else:
+        events = enumerate(("push_arrive", "regid_invalid"))
+        sent = {"json": [{"param": mark, "eventType": event, "registrationIds": f"address-{n}"} for n, event in events]}
+    path = callback.url.removeprefix("https://push.example.org")
+    response = await installation.http.post(path, **sent)
+    assert (response.status_code, response.content) == (200, b"")
+    partition = partition_of(device_key(app.appkey, "phone-0"), PARTITIONS)
+    assert [(row[0], row[1], row[3], row[4]) for row in installation.reports.rows] == [
+        (app.appkey, partition, 5, RECEIVED)
+    ]
+    (command,) = await cleared(installation)
+    assert (command.token, command.clear_address.channel) == ("phone-1", channel)
+    forged = await installation.http.post(path[:-1] + ("a" if path[-1] != "a" else "b"), **sent)
+    assert forged.status_code == 404

@@ -103,6 +103,15 @@ _CREDENTIALS_ACCEPTED = frozenset(
 )
 
 
+def listed(action: AnswerAction, meaning: str, codes: str) -> dict[str, AnswerCode]:
+    """Return the rows of codes, between spaces, that have one action and meaning."""
+    return dict.fromkeys(codes.split(), AnswerCode(action, meaning))
+
+
+UNLISTED: Mapping[str, AnswerAction] = dict.fromkeys("-0123456789", AnswerAction.FAIL)
+"""Beginnings of all numbers: a code that a vendor does not list refuses the message."""
+
+
 class AnswerTable(NamedTuple):
     """The codes of one call of a vendor.
 

@@ -71,8 +71,13 @@ def bearing(access_token: str, body: bytes, now_ms: int) -> Post:
     return Post({"authorization": f"Bearer {access_token}", "content-type": "application/json"}, body)
 
 
-def _no_midnight(now_ms: int) -> int:
-    return now_ms
+_DAY_MS = 86_400_000
+_CHINA_MS = 8 * 3_600_000
+
+
+def _next_day_ms(now_ms: int) -> int:
+    """Return when the next day begins in China, where vendors count the messages of a day."""
+    return now_ms + _DAY_MS - (now_ms + _CHINA_MS) % _DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ class VendorCall(Generic[Answer]):
     `answer` makes an answer of our own, from a status and a code or a `why`; `read` reads one of the vendor's, from the
     status, the header retry-after, the body, and the present time in ms. `authorised`: the request for an access token,
     the body of a message and the present time in ms. `max_tokens`: devices of a request. `connections`: requests at a
-    time. `next_day_ms`: when a day's quota that is used up at a time begins anew.
+    time.
     """
 
     channel: str
@@ -92,7 +97,6 @@ class VendorCall(Generic[Answer]):
     authorised: Callable[[str, bytes, int], Post] = bearing
     max_tokens: int = 1
     connections: int = 4
-    next_day_ms: Callable[[int], int] = _no_midnight
 
 
 class _Way(NamedTuple):
@@ -300,7 +304,7 @@ class BatchSender(Generic[Answer]):
         elif answer.status != UNKNOWN:
             self._failures = 0
         if action is AnswerAction.USED_UP:
-            self._used_up[way.quota] = self._call.next_day_ms(self._clock.now_ms()), answer
+            self._used_up[way.quota] = _next_day_ms(self._clock.now_ms()), answer
         for pending, each in zip(batch, answers, strict=True):
             pending.answered(each)
 

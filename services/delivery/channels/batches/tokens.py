@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlencode
 
+import msgspec
+
 from services.delivery.channels.access_tokens import TokenResponse
 from services.delivery.channels.http1 import Http1Server
 from services.errors import UnavailableError
@@ -30,3 +32,22 @@ async def posted(server: Http1Server, path: str, content_type: str, body: bytes)
     except (UnavailableError, NoAnswerError):
         return TokenResponse(0, b"")
     return TokenResponse(answer.status, answer.body)
+
+
+def secret_itself(secret: str) -> Callable[[], Awaitable[TokenResponse]]:
+    """Return what grants an app's secret, where requests bear it in the place of a token."""
+
+    async def request() -> TokenResponse:
+        return granted(secret, 86_400)
+
+    return request
+
+
+def granted(token: str, life_s: int) -> TokenResponse:
+    """Return the answer of a token server that grants a token for some seconds."""
+    return TokenResponse(200, msgspec.json.encode({"access_token": token, "expires_in": life_s}))
+
+
+def refused(code: int, words: str) -> TokenResponse:
+    """Return the answer of a token server that does not accept the credentials."""
+    return TokenResponse(401, msgspec.json.encode({"error": code, "error_description": words}))

@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from protos.push.v1.push_pb2 import ChannelOptions, Message
+from services.delivery.channels.batches.display import NO_TEXT, notify_id
 from services.delivery.channels.shortening import shortened
 from services.domain.channel_credentials.harmony import HarmonyAccount
 from services.domain.device_protocol.pushes import PushFields, PushText, push_fields
@@ -28,8 +29,6 @@ NOTIFICATION, BACKGROUND = "0", "6"
 
 _OPEN_APP = 0
 _MAX_MSGID = 2**53
-_NOTIFY_IDS = 2**31 - 1
-_NO_TITLE = "\N{HORIZONTAL ELLIPSIS}"
 
 
 class _Struct(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -122,10 +121,10 @@ class HarmonyMessage:
             payload = _Payload(
                 _Notification(
                     category=self._category,
-                    title=fields.title or _NO_TITLE,
-                    body=fields.content or _NO_TITLE,
+                    title=fields.title or NO_TEXT,
+                    body=fields.content or NO_TEXT,
                     click_action=_ClickAction(_OPEN_APP, data),
-                    notify_id=1 + msgid % _NOTIFY_IDS,
+                    notify_id=notify_id(msgid),
                     foreground_show=False,
                     badge=_Badge(badge) if isinstance(badge, int) and 0 <= badge <= 99 else UNSET,
                 )

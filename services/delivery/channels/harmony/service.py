@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote
 
-import msgspec
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
@@ -15,6 +14,7 @@ from protos.registry.v1.apps_pb2 import CHANNEL_HARMONY, App
 from services.delivery.channels.access_tokens import AccessTokens, TokenOwner, TokenResponse
 from services.delivery.channels.batches.sender import MAX_ANSWER_BYTES, BatchSender, VendorCall
 from services.delivery.channels.batches.service import Vendor, VendorSenders, VendorServers, VendorService
+from services.delivery.channels.batches.tokens import granted
 from services.delivery.channels.harmony.request import HarmonyMessage
 from services.delivery.channels.harmony.responses import HarmonyAnswer, parse_answer
 from services.delivery.channels.huawei import MAX_TOKENS
@@ -53,8 +53,7 @@ def account_tokens(account: HarmonyAccount, clock: Clock) -> AccessTokens:
     key = RSAKey.import_key(account.private_key)
 
     async def sign() -> TokenResponse:
-        granted = {"access_token": _signed(account, key, clock.now_ms() // 1000), "expires_in": JWT_S}
-        return TokenResponse(200, msgspec.json.encode(granted))
+        return granted(_signed(account, key, clock.now_ms() // 1000), JWT_S)
 
     hint = "is its key deleted, or the clock wrong?"
     return AccessTokens(TokenOwner("harmony", "Huawei", account.project_id, "service account", hint), sign, clock)

@@ -1,9 +1,8 @@
 """HarmonyOS as delivery runs it: Huawei's service, or the simulator in this process in its place."""
 
-from pathlib import Path
-
 from services.delivery.channels import ServedChannel
 from services.delivery.channels.batches.service import VendorCheck
+from services.delivery.channels.batches.wiring import authority_text
 from services.delivery.channels.harmony.service import HarmonyEndpoint, harmony_service
 from services.delivery.settings import DeliverySettings
 from services.domain.channel_credentials.harmony import open_harmony
@@ -29,5 +28,4 @@ def _endpoint(settings: DeliverySettings, simulator: HarmonySimulator | None) ->
     if simulator is not None:
         return HarmonyEndpoint(simulator.url, simulator.authority)
     assert settings.harmony_url is not None
-    authority = Path(settings.harmony_authority).read_text() if settings.harmony_authority else None
-    return HarmonyEndpoint(settings.harmony_url, authority)
+    return HarmonyEndpoint(settings.harmony_url, authority_text(settings.harmony_authority))

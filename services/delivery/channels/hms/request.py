@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from protos.push.v1.push_pb2 import IMPORTANCE_HIGH, IMPORTANCE_LOW, ChannelOptions, Message
+from services.delivery.channels.batches.display import NO_TEXT, Opens, Tap, tap_of
 from services.delivery.channels.shortening import shortened
 from services.domain.channel_credentials.hms import HmsCredentials
 from services.domain.device_protocol.pushes import PushFields, PushText, push_fields
@@ -24,9 +25,7 @@ MAX_TTL_S = 15 * 86_400
 DATA_KEY = "carillon"
 """The name of the only data field: a push frame as JSON."""
 
-_URL, _INTENT = 2, 3
 _MAX_MSGID = 2**53
-_NO_TITLE = "\N{HORIZONTAL ELLIPSIS}"
 
 Level = Literal["LOW", "NORMAL", "HIGH"]
 
@@ -124,8 +123,8 @@ class HmsMessage:
             android = _AndroidConfig(f"{ttl_s}s", bi_tag=tag, urgency="HIGH" if level == "HIGH" else "NORMAL")
         else:
             notification = _Notification(
-                title=fields.title or _NO_TITLE,
-                body=fields.content or _NO_TITLE,
+                title=fields.title or NO_TEXT,
+                body=fields.content or NO_TEXT,
                 click_action=_click_action(fields),
                 tag=f"carillon-{msgid}",
                 importance=level,
@@ -148,15 +147,13 @@ def _level(options: ChannelOptions, *, is_plain: bool) -> Level:
 
 
 def _click_action(fields: PushFields) -> _ClickAction:
-    """Return what a click opens: what only the app can show begins with opening the app."""
-    click = fields.click
-    if click is not UNSET and click.param is not UNSET and click.action in (_URL, _INTENT):
-        param = msgspec.json.decode(click.param)
-        if click.action == _INTENT and isinstance(param, str) and param:
-            return _ClickAction(1, intent=param)
-        if click.action == _URL and isinstance(param, str) and param.startswith("https://"):
-            return _ClickAction(2, url=param)
-    return _ClickAction(3)
+    match tap_of(fields):
+        case Tap(Opens.INTENT, intent):
+            return _ClickAction(1, intent=intent)
+        case Tap(Opens.URL, url):
+            return _ClickAction(2, url=url)
+        case _:
+            return _ClickAction(3)
 
 
 def _in_data(fields: PushFields) -> PushFields:

@@ -1,9 +1,8 @@
 """HMS as delivery runs it: Huawei's service, or the simulator in this process in its place."""
 
-from pathlib import Path
-
 from services.delivery.channels import ServedChannel
 from services.delivery.channels.batches.service import VendorCheck
+from services.delivery.channels.batches.wiring import authority_text
 from services.delivery.channels.hms.service import HmsEndpoint, hms_service
 from services.delivery.settings import DeliverySettings
 from services.domain.channel_credentials.hms import open_hms
@@ -29,5 +28,4 @@ def _endpoint(settings: DeliverySettings, simulator: HmsSimulator | None) -> Hms
     if simulator is not None:
         return HmsEndpoint(simulator.url, simulator.token_url, simulator.authority)
     assert settings.hms_url is not None
-    authority = Path(settings.hms_authority).read_text() if settings.hms_authority else None
-    return HmsEndpoint(settings.hms_url, settings.hms_token_url, authority)
+    return HmsEndpoint(settings.hms_url, settings.hms_token_url, authority_text(settings.hms_authority))

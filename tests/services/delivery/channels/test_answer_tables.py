@@ -15,7 +15,11 @@ from protos.registry.v1.apps_pb2 import (
     CHANNEL_FCM,
     CHANNEL_HARMONY,
     CHANNEL_HMS,
+    CHANNEL_HONOR,
+    CHANNEL_OPPO,
+    CHANNEL_VIVO,
     CHANNEL_WEBPUSH,
+    CHANNEL_XIAOMI,
     Channel,
 )
 from services.delivery.channels import (
@@ -36,7 +40,11 @@ from services.delivery.channels.batches import answers as coded
 from services.delivery.channels.fcm import responses as fcm
 from services.delivery.channels.harmony import responses as harmony
 from services.delivery.channels.hms import responses as hms
+from services.delivery.channels.honor import responses as honor
+from services.delivery.channels.oppo import responses as oppo
+from services.delivery.channels.vivo import responses as vivo
 from services.delivery.channels.webpush import responses as webpush
+from services.delivery.channels.xiaomi import responses as xiaomi
 from services.delivery.handing_over import last_outcome
 from services.domain.addresses import service_name
 from services.domain.channel_credentials.forms import FORMS
@@ -48,7 +56,7 @@ SENT, FAILED = OutcomeKind.OUTCOME_KIND_SENT, OutcomeKind.OUTCOME_KIND_FAILED
 HANDED_OVER, RETURNED = OutcomeKind.OUTCOME_KIND_HANDED_OVER, OutcomeKind.OUTCOME_KIND_RETURNED
 EXPIRED = OutcomeKind.OUTCOME_KIND_EXPIRED
 PERIOD_S = 60
-OURS = re.compile(r"(?:(?:errno|code) \d+|\d{8}) .+")
+OURS = re.compile(r"(?:errno |code |status )?-?\d+ .+")
 """A number of a service with words of ours."""
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -93,6 +101,10 @@ TABLES: Mapping["Channel.ValueType", Table] = {
     ),
     CHANNEL_HMS: coded_table(hms.HmsAnswer, hms.CODES),
     CHANNEL_HARMONY: coded_table(harmony.HarmonyAnswer, harmony.CODES),
+    CHANNEL_HONOR: coded_table(honor.HonorAnswer, honor.CODES),
+    CHANNEL_XIAOMI: coded_table(xiaomi.XiaomiAnswer, xiaomi.CODES),
+    CHANNEL_OPPO: coded_table(oppo.OppoAnswer, oppo.CODES),
+    CHANNEL_VIVO: coded_table(vivo.VivoAnswer, vivo.CODES),
 }
 
 
