@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from analytics.digest import counts, digest
+from analytics.digest import compared_columns, counts, digest
 from analytics.ingestion.ingestion import sources
+from analytics.ingestion.tables.catalogue import TABLES
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import Migration, migrate, migrations
 from analytics.store.offsets import Offsets, Range
@@ -173,6 +174,26 @@ async def test_stores_of_older_versions(
         senders = await clickhouse.rows("SELECT msgid, sender FROM pushes FINAL ORDER BY msgid")
         assert [tuple(row) for row in senders] == [(id_, f"of {id_}") for id_ in (1000, 2000, 3000)]
         assert await clickhouse.rows("SELECT sender FROM senders") == [("of 3000",)], "of later pushes"
+
+
+@pytest.mark.long
+async def test_no_answer_reads_a_column_that_the_digest_leaves_out(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    await migrate(clickhouse)
+    await log.append([*before(), *after()])
+    expected = await answers_after_upgrade(log, clickhouse, tmp_path)
+    overwritten = 0
+    for table, schema in TABLES.items():
+        left_out = set(schema.schema.names) - set(compared_columns(table))
+        for column in sorted(name for name in left_out if not name.startswith("_")):
+            await clickhouse.command(
+                f"ALTER TABLE {table} UPDATE {column} = defaultValueOfTypeName(toTypeName({column})) WHERE true"
+                " SETTINGS mutations_sync = 2"
+            )
+            overwritten += 1
+    assert overwritten
+    assert await answers_after_upgrade(log, clickhouse, tmp_path) == expected
 
 
 def test_released_migrations_stay_as_they_are() -> None:
