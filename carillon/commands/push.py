@@ -141,6 +141,11 @@ def estimate(appkey: str, file: IO[bytes], as_json: bool) -> None:
         print_json(answer)
         return
     say(f"{device_count(answer.devices)} would get it now.")
+    for audience in answer.audiences:
+        share = f"{100 * audience.devices / audience.app_devices:.1f} %" if audience.app_devices else "none"
+        on = ", ".join(f"{devices:,} on {channel}" for channel, devices in (audience.channels or {}).items())
+        addresses = f"; with an address: {on}" if on else ""
+        say(f"App {audience.appkey}: {share} of its {device_count(audience.app_devices)}{addresses}.")
     if answer.needs_approval:
         say("It needs the approval of a second person, and would become a draft.")
     for audience in answer.audiences:

@@ -121,6 +121,11 @@ class AudienceSize(msgspec.Struct, frozen=True):
     appkey: Annotated[str, described("The app.")]
     devices: Annotated[Count, described("Its devices.")]
     unknown: Annotated[list[str], described("Tokens and aliases that no device has.")]
+    app_devices: Annotated[Count, described("All devices of the app.")]
+    channels: Annotated[
+        dict[str, Count] | None,
+        described("Of its devices, those with an address on each channel; null for a list of tokens or aliases."),
+    ]
 
 
 class Estimate(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,15 +11,21 @@ from pyroaring import BitMap
 
 from console.send.composed_pushes import ComposedPush
 from edge.core.push import AppPush
-from protos.push.v1.push_pb2 import Devices, SendPush
+from protos.push.v1.push_pb2 import Audience as AudienceMessage
+from protos.push.v1.push_pb2 import Devices, Everyone, SendPush
 from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.registry_pb2 import GetDevicesRequest, GetTokensRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.targeting.v1.targeting_pb2 import ResolveRequest
+from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
+from services.domain.addresses import channel_name
 from services.domain.bitmap_resolver import AudienceBitmapResolver
 from services.domain.token_resolver import TokenAndAliasResolver
 from services.replica.peers import Peers
 
 SAMPLES = 10
+SIZE_S = 5.0
+"""Deadline of the question how many devices an audience has, seconds."""
 
 
 class Sample(NamedTuple):
@@ -37,6 +44,19 @@ class Audience(NamedTuple):
     samples: Sequence[Sample]
 
 
+class Size(NamedTuple):
+    """How many devices of one app an audience has now. `app_devices`: all devices of the app.
+
+    `channels`: those of `devices` that have an address on a channel, by the channel's name; None for a list of tokens
+    or aliases, whose `devices` are 0: they are counted by looking each up.
+    """
+
+    appkey: str
+    devices: int
+    app_devices: int
+    channels: dict[str, int] | None
+
+
 class Audiences:
     """Resolves audiences as delivery does, and looks up a random sample of their devices."""
 
@@ -52,6 +72,31 @@ class Audiences:
     async def of(self, composed: ComposedPush, samples: int = SAMPLES) -> list[Audience]:
         """Return the audience of each app's push. Raises the error of a role that does not answer."""
         return list(await asyncio.gather(*(self._of_push(push, samples) for push in composed.order.pushes)))
+
+    async def sizes(self, composed: ComposedPush) -> list[Size]:
+        """Return the size of each app's audience, without reading a device. Errors as for `of`."""
+        return list(await asyncio.gather(*(self._size(push) for push in composed.order.pushes)))
+
+    async def _size(self, push: AppPush) -> Size:
+        appkey = push.app.appkey
+        is_list = push.audience.WhichOneof("audience") not in ("everyone", "filter")
+        audience = AudienceMessage(everyone=Everyone()) if is_list else push.audience
+        answers = await asyncio.gather(
+            *(
+                TargetingServiceStub(channel).CountAudience(
+                    ResolveRequest(appkey=appkey, audience=audience, partitions=owned), timeout=SIZE_S
+                )
+                for shard, channel in enumerate(self._peers.all("targeting"))
+                if (owned := self._bitmaps.owned(shard, range(self._partitions)))
+            )
+        )
+        app_devices = sum(answer.app_devices for answer in answers)
+        if is_list:
+            return Size(appkey, 0, app_devices, None)
+        channels = Counter[str]()
+        for each in (each for answer in answers for each in answer.channels):
+            channels[channel_name(each.channel)] += each.devices
+        return Size(appkey, sum(answer.devices for answer in answers), app_devices, dict(sorted(channels.items())))
 
     async def _of_push(self, push: AppPush, samples: int) -> Audience:
         appkey = push.app.appkey

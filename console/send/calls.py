@@ -1,5 +1,6 @@
 """Calls that send pushes, and drafts of pushes that need an approval."""
 
+import asyncio
 import hashlib
 from typing import Any
 
@@ -31,11 +32,16 @@ async def estimate(backend: Backend, requester: Requester, params: AppParams, bo
     platform that belongs to the same team.
     """
     composed = _read(backend, requester, params.appkey, body)
-    audiences = await backend.audiences.of(composed, samples=0)
+    audiences, sizes = await asyncio.gather(
+        backend.audiences.of(composed, samples=0), backend.audiences.sizes(composed)
+    )
     devices = sum(audience.devices for audience in audiences)
     return Estimate(
         devices,
-        [AudienceSize(audience.appkey, audience.devices, list(audience.unknown)) for audience in audiences],
+        [
+            AudienceSize(audience.appkey, audience.devices, list(audience.unknown), size.app_devices, size.channels)
+            for audience, size in zip(audiences, sizes, strict=True)
+        ],
         composed.is_broadcast,
         await sending.approval_need(backend, requester, composed) is not None,
     )

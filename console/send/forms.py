@@ -164,6 +164,12 @@ def body_of(form: Form, apps: ChosenApps, zones: Zones) -> Body:
     return body
 
 
+def audience_body(form: Form, apps: ChosenApps) -> Body:
+    """Return a request with the audience of a form, and nothing else of it. InputError as for `body_of`."""
+    form = {name: value.replace("\r\n", "\n") for name, value in form.items()}
+    return {"sendTo": _send_to(form, apps), "msgStyle": {"basic": {"content": "-", "is_notif": 0}}}
+
+
 def _basic(form: Form, apps: ChosenApps) -> Body:
     content: Any = form.get("content", "")
     if apps.android and apps.ios and (other := form.get("content_ios", "")):

@@ -8,19 +8,27 @@ from falcon.asgi import Request, Response
 
 from console.pushes.actions import push_of
 from console.send.actions import draft_of, estimated_devices, read_push, send_push
+from console.send.audience import Size
 from console.send.composed_pushes import ComposedPush, SentPush
 from console.send.draft_pages import body_of_draft
-from console.send.forms import body_of
-from console.send.page import SendingPage, is_again, problem_to_mend, replaced_draft, words_of_old_key
+from console.send.forms import audience_body, body_of
+from console.send.page import (
+    SendingPage,
+    is_again,
+    problem_to_mend,
+    replaced_draft,
+    words_of_old_key,
+    words_of_unknown_size,
+)
 from console.send.preview import previews_of_form
 from console.shell.error_words import FormProblem
-from console.shell.page import Page, go_to, unknown_app, visit_of
+from console.shell.page import AWAY, Page, go_to, unknown_app, visit_of
 from console.shell.visit import Visit
 from console.tasks.actions import may_cancel
 from protos.accounts.v1.drafts_pb2 import DraftStatus
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
 from services.domain.permissions import Action
-from services.errors import CarillonError, NotFoundError
+from services.errors import CarillonError, InputError, NotFoundError
 
 ENDED_UNSENT = (
     DraftStatus.DRAFT_STATUS_REJECTED,
@@ -33,6 +41,9 @@ _MENDED = ("1", "-", "https://example.org", ">= 1", "a: b", "北京市")
 """Texts one of which each field of the form takes, so that what is wrong with further fields can be found."""
 
 _MAX_PROBLEMS = 9
+
+MAX_CONDITIONS = 1000
+"""Characters of the words for an audience that the form shows."""
 
 NEW = {"is_notif": "1", "click_action": "1", "removable": "1", "audience": "filter", "when": "now", "period_unit": "h"}
 """What a new form has chosen."""
@@ -176,6 +187,30 @@ class TypedPage(Page):
         }
         texts = [(name, visit.form.get(field, "")) for field, name in names.items()]
         self.show(request, response, "send/typed.html", app=app, previews=shown, texts=texts)
+
+
+class SizePage(SendingPage):
+    """POST shows what the audience of a form so far means, how many devices it has now, and their share of the app."""
+
+    async def on_post(self, request: Request, response: Response, appkey: str) -> None:
+        visit, app = visit_of(request), self.app(appkey)
+        words, sizes, problem = "", list[Size](), ""
+        try:
+            composed = self.site.composed_pushes.read(audience_body(visit.form, self.chosen(visit, app)))
+            words = visit.language.audience.of_push(composed.order.pushes[0].audience)
+            sizes = await self.site.audiences.sizes(composed)
+        except AWAY:
+            problem = words_of_unknown_size(visit)
+        except InputError as error:
+            problem = problem_to_mend(error, visit)
+        self.show(
+            request,
+            response,
+            "send/size.html",
+            words=words if len(words) <= MAX_CONDITIONS else f"{words[:MAX_CONDITIONS]} …",
+            sizes=[(self.app(size.appkey), size) for size in sizes if size.channels is not None],
+            problem=problem,
+        )
 
 
 # Sends a push that was reviewed, or stores it as a draft where it needs approval: once, however often one clicks.

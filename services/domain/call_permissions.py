@@ -48,6 +48,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "FindAddressed": ("delivery",),
         "WaitAddressed": ("delivery",),
         "CountValues": ("console",),
+        "CountAudience": ("console",),
     },
     "protos.scheduling.v1.SchedulingService": {
         "GetTask": ("edge", "console"),

@@ -23,7 +23,8 @@ from protos.push.v1.push_pb2 import (
     Filter,
     ModelClause,
 )
-from protos.targeting.v1.targeting_pb2 import PartitionAudience, ResolveResponse
+from protos.registry.v1.apps_pb2 import Channel
+from protos.targeting.v1.targeting_pb2 import CountAudienceResponse, PartitionAudience, ResolveResponse
 from services.domain.limits import MAX_GROUPS, MAX_VALUES, check_filter_size
 from services.domain.topics import SESSIONS
 from services.errors import InputError
@@ -273,12 +274,46 @@ class Resolution:
             index = partition.apps.get(self._appkey)
             hour = self._state.hour
             devices = (yield from matching(index, self._wanted, hour, self._must_be_proven)) if index else BitMap()
-            devices.run_optimize()
-            part = PartitionAudience(
-                partition=number,
-                bitmap=devices.serialize(),
-                count=len(devices),
-                attributes_until=1 + partition.offsets.get(SESSIONS.name, 0),
-            )
-            self.response.partitions.append(part)
-            yield 1
+            yield self._add(number, index, devices)
+
+    def _add(self, number: int, index: AppIndex | None, devices: BitMap) -> int:
+        """Add the devices of a partition to the response; return the work, in bitmap operations."""
+        devices.run_optimize()
+        part = PartitionAudience(
+            partition=number,
+            bitmap=devices.serialize(),
+            count=len(devices),
+            attributes_until=1 + self._state.partitions[number].offsets.get(SESSIONS.name, 0),
+        )
+        self.response.partitions.append(part)
+        return 1
+
+
+class AudienceSize(Resolution):
+    """How many devices one request's audience has, as of the same moments, in `counted`."""
+
+    def __init__(
+        self,
+        state: TargetingState,
+        appkey: str,
+        wanted: Filter,
+        partitions: Sequence[int],
+        must_be_proven: MustBeProven = lambda tag: False,
+    ) -> None:
+        super().__init__(state, appkey, wanted, partitions, must_be_proven)
+        self.counted = CountAudienceResponse()
+
+    def _add(self, number: int, index: AppIndex | None, devices: BitMap) -> int:
+        if index is None:
+            return 1
+        self.counted.devices += len(devices)
+        self.counted.app_devices += len(index.reachable)
+        channels = {each.channel: each for each in self.counted.channels}
+        work = 2
+        for channel, addressed in index.channels.values.items():
+            work += 1
+            if count := devices.intersection_cardinality(addressed):
+                of_channel = channels.get(Channel.ValueType(channel)) or self.counted.channels.add()
+                of_channel.channel = Channel.ValueType(channel)
+                of_channel.devices += count
+        return work

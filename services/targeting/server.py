@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from protos.registry.v1.apps_pb2 import IDENTITY_MODE_REQUIRE, App, Channel
 from protos.targeting.v1.targeting_pb2 import (
     AddressedDevices,
+    CountAudienceResponse,
     CountValuesRequest,
     CountValuesResponse,
     FindAddressedRequest,
@@ -24,7 +25,7 @@ from services.errors import DeadlineError, UnavailableError
 from services.net.fairness import FairSemaphore
 from services.net.rpc.server import Context
 from services.targeting.counting import Counting
-from services.targeting.filters import MustBeProven, Resolution, checked_filter
+from services.targeting.filters import AudienceSize, MustBeProven, Resolution, checked_filter
 from services.targeting.projection import TargetingProjection
 
 SLICE = 500
@@ -67,6 +68,14 @@ class TargetingServicer(TargetingServiceServicer):
             return resolution.response
         await self._complete(request.appkey, resolution.advance, "the audience was not resolved")
         return resolution.response
+
+    async def CountAudience(self, request: ResolveRequest, context: Context) -> CountAudienceResponse:
+        wanted = checked_filter(request.audience)
+        self._check_owned(request.partitions)
+        must_be_proven = _must_be_proven(self._apps.get(request.appkey))
+        size = AudienceSize(self._state, request.appkey, wanted, list(request.partitions), must_be_proven)
+        await self._complete(request.appkey, size.advance, "the audience was not counted")
+        return size.counted
 
     async def CountValues(self, request: CountValuesRequest, context: Context) -> CountValuesResponse:
         counting = Counting(self._state, request, _addresses_one_person(self._apps.get(request.appkey)))

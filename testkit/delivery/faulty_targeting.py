@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from protos.targeting.v1.targeting_pb2 import (
+    CountAudienceResponse,
     CountValuesRequest,
     CountValuesResponse,
     FindAddressedRequest,
@@ -71,6 +72,9 @@ class FaultyTargeting(TargetingServiceServicer):
 
     async def CountValues(self, request: CountValuesRequest, context: Any) -> CountValuesResponse:
         return await self._real.CountValues(request)
+
+    async def CountAudience(self, request: ResolveRequest, context: Any) -> CountAudienceResponse:
+        return await self._real.CountAudience(request)
 
     async def _resolve(self, request: ResolveRequest) -> ResolveResponse:
         stags = [stag for group in request.audience.filter.stags for stag in group.stags]

@@ -53,6 +53,7 @@ ALLOWED = {
     ("GET", "/apps/{appkey}/send"): SENDERS,
     ("POST", "/apps/{appkey}/send"): SENDERS,
     ("POST", "/apps/{appkey}/send/typed"): SENDERS,
+    ("POST", "/apps/{appkey}/send/size"): SENDERS,
     ("POST", "/apps/{appkey}/send/values"): SENDERS,
     ("POST", "/apps/{appkey}/send/now"): SENDERS,
     ("POST", "/apps/{appkey}/send/test"): SENDERS,

@@ -16,7 +16,10 @@ async def test_a_push_is_sent_once_for_a_key(console: ConsoleInstallation, progr
     body = push(appkey, SENT_TO_ALIAS)
     path = f"/apps/{appkey}/pushes"
     estimate = (await sender.post(f"/apps/{appkey}/estimate", body)).json()
-    assert estimate["audiences"] == [{"appkey": appkey, "devices": 1, "unknown": ["nobody"]}]
+    of_list = {"appkey": appkey, "devices": 1, "unknown": ["nobody"], "app_devices": 2, "channels": None}
+    assert estimate["audiences"] == [of_list]
+    of_filter = (await sender.post(f"/apps/{appkey}/estimate", push(appkey, {"userScope": 6, "stag": ["none"]}))).json()
+    assert of_filter["audiences"] == [{**of_list, "devices": 0, "unknown": [], "channels": {}}]
     assert (estimate["is_broadcast"], estimate["needs_approval"]) == (False, False)
     assert await sent(console) == []
     answers = [await sender.post(path, body, Idempotency_Key="storm-1") for _ in range(2)]

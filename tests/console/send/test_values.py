@@ -9,9 +9,11 @@ import pytest
 
 from console.send.forms import lines_of_values, models, text_of, with_values
 from console.send.values import AudienceValues, CountedValue, Value
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from protos.registry.v1.apps_pb2 import CHANNEL_FCM, PLATFORM_IOS
+from protos.registry.v1.devices_pb2 import AddStags, DeviceCommand, SetAddress
 from protos.targeting.v1.targeting_pb2 import CountValuesRequest, CountValuesResponse, ValueCount
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceServicer, add_TargetingServiceServicer_to_server
+from services.domain.command_writer import CommandWriter, device_command
 from services.domain.topics import TOPICS
 from services.errors import UnavailableError
 from services.net.rpc.local import LocalServer
@@ -108,6 +110,40 @@ async def test_a_push_to_both_platforms_counts_the_tags_of_both(console: Console
     assert [row[2] for row in rows(both)] == ["2"]
     alone = await sender.post(f"/apps/{android}/send/values", **FIELDS, values_of="stag")
     assert [row[2] for row in rows(alone)] == ["1"]
+
+
+async def test_the_form_says_what_an_audience_means_and_how_large_it_is(console: ConsoleInstallation) -> None:
+    appkey, sender = await sender_of(console, devices=3)
+    await device(console, appkey, "token-0", "user-0")
+    command = DeviceCommand(appkey=appkey, token="token-0", add_stags=AddStags(stags=["vip"]))
+    address = SetAddress(channel=CHANNEL_FCM, address="secret-part")
+    addressed = DeviceCommand(appkey=appkey, token="token-0", set_address=address)
+    writer = CommandWriter("test", console.log, console.peers, console.clock, 4)
+    await writer.append_and_wait([device_command(command), device_command(addressed)])
+    form = await sender.get(f"/apps/{appkey}/send")
+    assert f'hx-post="/apps/{appkey}/send/size"' in form.text
+    path = f"/apps/{appkey}/send/size"
+    shown = words_of(await sender.post(path, **FIELDS, stag="sports & <news>, vip", not_stag="quiet"))
+    expected = 'To: string tag "sports & <news>" and string tag "vip", not string tag "quiet"'
+    assert expected in shown
+    assert "1 device would get it now, 33.3% of the app; with an address on fcm: 1" in shown
+    everyone = await sender.post(path, **{**FIELDS, "audience": "everyone"})
+    assert "3 devices would get it now, 100% of the app" in words_of(everyone)
+    assert "<html" not in everyone.text
+    named = words_of(await sender.post(path, **{**FIELDS, "audience": "alias"}, alias="user-0"))
+    assert named == "To: alias user-0 The next page says how many devices would get it."
+    for fields, problem in (
+        ({}, "Enter at least one tag, or an attribute of the devices."),
+        ({"locate": "Mars"}, "There is no region Mars."),
+    ):
+        answer = await sender.post(path, **FIELDS, **fields)
+        assert (answer.status_code, problem in words_of(answer)) == (200, True), words_of(answer)
+    long = await sender.post(path, **FIELDS, stag="\n".join(f"tag-{n}" for n in range(900)))
+    assert (long.status_code, len(words_of(long)) < 1200) == (200, True)
+    with console.servers["targeting"].away():
+        absent = await sender.post(path, **FIELDS, stag="vip")
+    assert words_of(absent) == "How many devices would get it now is not known at present."
+    assert await sent(console) == []
 
 
 async def test_programs_list_values_too(console: ConsoleInstallation, programs: Programs) -> None:

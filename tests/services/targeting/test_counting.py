@@ -6,21 +6,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protos.registry.v1.apps_pb2 import IDENTITY_MODE_REQUIRE, App, AppFact, Identity, Revocations
+from protos.push.v1.push_pb2 import Audience, Filter, StagGroup
+from protos.registry.v1.apps_pb2 import CHANNEL_FCM, IDENTITY_MODE_REQUIRE, App, AppFact, Identity, Revocations
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
-from protos.targeting.v1.targeting_pb2 import CountValuesRequest, CountValuesResponse, ValueCount, ValueField
+from protos.targeting.v1.targeting_pb2 import (
+    CountValuesRequest,
+    CountValuesResponse,
+    ResolveRequest,
+    ValueCount,
+    ValueField,
+)
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.domain.apps import AppDirectory
 from services.domain.topics import APPS, DEVICES
-from services.errors import InputError
+from services.errors import InputError, UnavailableError
 from services.log.port import NewRecord
 from services.process.clock import ManualClock
 from services.targeting.counting import FIELDS, Counting
+from services.targeting.filters import AudienceSize
 from services.targeting.state import TargetingState
 from testkit.services import running_services
 from tests.services.targeting.conftest import TargetingHarness
-from tests.services.targeting.model import APP, NOON_MS, PARTITIONS, device_record, devices, same_each_time
-from tests.services.targeting.test_filters import fold
+from tests.services.targeting.model import APP, NOON_MS, PARTITIONS, device_record, devices, filters, same_each_time
+from tests.services.targeting.test_filters import fold, found
 
 STAG, TAG, MODEL = ValueField.VALUE_FIELD_STAG, ValueField.VALUE_FIELD_TAG, ValueField.VALUE_FIELD_MODEL
 
@@ -158,6 +166,40 @@ def test_many_values_are_counted_in_slices_of_bounded_work() -> None:
         assert sum(work) >= 1000
         assert max(work) <= 1 + 1000
     assert counted(state, asked(STAG, limit=5)).has_more
+
+
+@given(st.lists(devices, max_size=12), filters)
+@same_each_time
+def test_an_audience_is_counted_as_it_is_resolved(folded: list[Device], wanted: Filter) -> None:
+    state = TargetingState(range(PARTITIONS), ManualClock(NOON_MS))
+    for place, device in enumerate(folded):
+        if place % 2:
+            device.addresses.add(channel=CHANNEL_FCM, address="a", since_ms=1)
+    fold(state, [device_record(device) for device in folded])
+    size = AudienceSize(state, APP, wanted, range(PARTITIONS))
+    while not size.advance(1):
+        pass
+    members = found(state, wanted)
+    latest = {(device.partition, device.number): device for device in folded}
+    assert size.counted.devices == len(members)
+    assert size.counted.app_devices == sum(not device.removed_ms for device in latest.values())
+    addressed = sum(bool(latest[member].addresses) for member in members)
+    assert [(each.channel, each.devices) for each in size.counted.channels] == [(CHANNEL_FCM, addressed)][
+        : addressed or 0
+    ]
+
+
+async def test_audiences_are_counted_in_the_partitions_that_are_asked_for(harness: TargetingHarness) -> None:
+    async with harness.running() as channel:
+        await harness.write(channel, [_tagged(number, "a", partition=number % PARTITIONS) for number in range(3)])
+        stub = TargetingServiceStub(channel)
+        wanted = Audience(filter=Filter(stags=[StagGroup(stags=["a"])]))
+        one = await stub.CountAudience(ResolveRequest(appkey=APP, audience=wanted, partitions=[0]))
+        assert (one.devices, one.app_devices, list(one.channels)) == (2, 2, [])
+        with pytest.raises(UnavailableError, match="does not own partition 2"):
+            await stub.CountAudience(ResolveRequest(appkey=APP, audience=wanted, partitions=[2]))
+        with pytest.raises(InputError):
+            await stub.CountAudience(ResolveRequest(appkey=APP, audience=Audience(), partitions=[0]))
 
 
 async def test_tags_that_address_one_person_are_not_listed(harness: TargetingHarness) -> None:
