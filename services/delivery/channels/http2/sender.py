@@ -15,12 +15,16 @@ from services.delivery.limits import CircuitBreaker
 from services.process import background
 from services.process.clock import Clock
 from services.process.logs import logger
+from services.process.turns import SpacedSlices
 
 CONNECTIONS = 2
 """Connections of a sender. More add little: services allow many concurrent requests on each."""
 
 _AT_ONCE = 32
 """Requests that are made before other tasks run: about a millisecond."""
+
+_REQUESTS_A_TURN = 4
+"""For so many requests, other work has one turn of the event loop more before further ones are made."""
 
 _FIRST_BACKOFF_MS = 1_000
 _MAX_BACKOFF_MS = 900_000
@@ -83,7 +87,7 @@ class Http2Sender(ABC, Generic[Request, Answer]):
         self._connections: set[ServiceConnection[Request, Answer]] = set()
         self._queue: deque[PendingRequest[Request, Answer]] = deque()
         self._wake_up: asyncio.Task[None] | None = None
-        self._is_scheduled = False
+        self._sending = SpacedSlices(self._send_queued)
         self._closed = False
 
     # --- what differs between services
@@ -142,14 +146,13 @@ class Http2Sender(ABC, Generic[Request, Answer]):
 
     def _schedule(self) -> None:
         """Send queued requests as the capacity allows, some in each of the next turns of the event loop."""
-        if not self._is_scheduled and not self._closed:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._send_queued)
+        if not self._closed:
+            self._sending.request()
 
-    def _send_queued(self) -> None:
-        self._is_scheduled = False
+    def _send_queued(self) -> int:
+        """Send some of the queued requests; return how many turns of the event loop others have then."""
         if self._closed or not self._queue or not self._is_authorised():
-            return
+            return 0
         now_ms, left = self._clock.now_ms(), _AT_ONCE
         for slot in self._slots:
             if slot.connection is not None and slot.connection.is_closed:
@@ -157,12 +160,13 @@ class Http2Sender(ABC, Generic[Request, Answer]):
             while self._queue and slot.connection is not None and (capacity := slot.capacity(now_ms)) > 0:
                 if not left:
                     self._schedule()
-                    return
+                    return _AT_ONCE // _REQUESTS_A_TURN
                 for _ in range(count := min(capacity, len(self._queue), left)):
                     self._send(slot.connection, self._queue.popleft())
                 left -= count
         if self._queue:
             self._connect_next(now_ms)
+        return (_AT_ONCE - left) // _REQUESTS_A_TURN
 
     def _send(self, connection: ServiceConnection[Request, Answer], pending: PendingRequest[Request, Answer]) -> None:
         if not pending.is_wanted():

@@ -9,7 +9,7 @@ from services.apns_simulator.script import BY_PREFIX, ScriptedAnswer
 from services.apns_simulator.server import ApnsSimulator
 from services.delivery.channels.apns.request import ApnsResult
 from services.delivery.channels.apns.sender import ApnsSender
-from services.delivery.channels.http2.sender import _AT_ONCE
+from services.delivery.channels.http2.sender import _AT_ONCE, _REQUESTS_A_TURN
 from services.domain.apns_payload import MAX_PAYLOAD_BYTES
 from services.process.clock import ManualClock
 from services.push_simulator.connection import Fault
@@ -121,6 +121,8 @@ async def test_other_tasks_run_while_many_requests_are_made(sender: ApnsSender) 
         in_turns.append(len(made))
     assert in_turns[0] == _AT_ONCE
     assert all(later - earlier <= _AT_ONCE for earlier, later in pairwise(in_turns))
+    made_in = [turn for turn, (earlier, later) in enumerate(pairwise([0, *in_turns])) if later > earlier]
+    assert all(later - earlier > _AT_ONCE // _REQUESTS_A_TURN for earlier, later in pairwise(made_in))
     assert await asyncio.gather(*(push.result for push in pushes)) == [ApnsResult(200)] * len(pushes)
     assert made == pushes
 

@@ -12,7 +12,13 @@ from services.delivery.channels.health import UnreachableServices
 from services.delivery.channels.webpush.encryption import Subscription
 from services.delivery.channels.webpush.request import WebPushRequest, urgency, web_push_text
 from services.delivery.channels.webpush.responses import ENDPOINT_REFUSED, LOCAL, NO_CONNECTION, UNKNOWN, WebPushAnswer
-from services.delivery.channels.webpush.sender import _AT_ONCE, CONNECTIONS, PushServices, WebPushSender
+from services.delivery.channels.webpush.sender import (
+    _AT_ONCE,
+    _TURNS_A_REQUEST,
+    CONNECTIONS,
+    PushServices,
+    WebPushSender,
+)
 from services.delivery.channels.webpush.vapid import VapidHeaders
 from services.domain.channel_credentials.webpush import WebPushCredentials
 from services.domain.endpoint_connections import ReplacedConnector
@@ -238,10 +244,11 @@ async def test_other_tasks_run_while_many_messages_are_encrypted() -> None:
         while len(wanted) < CONNECTIONS:
             await asyncio.sleep(0)
             in_turns.append(len(wanted))
-        assert in_turns[:3] == [_AT_ONCE, 2 * _AT_ONCE, 3 * _AT_ONCE]
+        first = [in_turns.index(count * _AT_ONCE) for count in (1, 2, 3)]
+        assert first == [0, _TURNS_A_REQUEST * _AT_ONCE + 1, 2 * (_TURNS_A_REQUEST * _AT_ONCE + 1)]
         assert await asyncio.gather(*(message.result for message in messages)) == [WebPushAnswer(201)] * len(messages)
     assert wanted == messages
-    assert service.connections == CONNECTIONS
+    assert service.connections <= CONNECTIONS
 
 
 async def test_a_service_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
