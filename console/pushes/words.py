@@ -106,6 +106,7 @@ def _fixed_reasons(gettext: Callable[[str], str]) -> Mapping[FixedReason, str]:
         FixedReason.NO_ACCESS_TOKEN: _("the push service has granted no access token yet"),
         FixedReason.ACCOUNT_REFUSED: _("the push service does not accept the app's service account"),
         FixedReason.CREDENTIALS_REFUSED: _("the push service does not accept the app's credentials"),
+        FixedReason.DAILY_CAP: _("the device has had its messages of the day by this push service"),
         FixedReason.IDLE: _("silent for too long"),
         FixedReason.UNACKNOWLEDGED: _("acknowledged nothing"),
         FixedReason.SLOW: _("received too slowly"),

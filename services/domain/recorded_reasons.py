@@ -50,6 +50,7 @@ class FixedReason(StrEnum):
     NO_ACCESS_TOKEN = "no access token yet"  # noqa: S105 - no token
     ACCOUNT_REFUSED = "service account refused"
     CREDENTIALS_REFUSED = "client secret refused"
+    DAILY_CAP = "daily cap of the channel"
 
     # Why the gateway ended a connection.
     IDLE = "idle"

@@ -17,6 +17,7 @@ from services.domain.channel_credentials.fields import (
     words,
 )
 from services.domain.channel_credentials.hms import HUAWEI_URL
+from services.domain.channel_credentials.limits import LIMIT_FIELDS, LIMITS_SHOWN, VendorLimits, limits_of
 from services.domain.channel_credentials.readers import granted_category, read_categories
 from services.domain.channel_credentials.stored import open_credentials
 from services.domain.channel_receipts.hms import HARMONY_RECEIPTS
@@ -42,6 +43,7 @@ class HarmonyAccount:
     private_key: str = field(repr=False)
     categories: frozenset[str] = field(default=frozenset(), compare=False)
     receipts: ReceiptTags | None = field(default=None, compare=False)
+    limits: VendorLimits = field(default=VendorLimits(), compare=False)
 
     def category(self, wanted: str) -> str:
         """Return the category of a message that is said to be of another one, or of "" for none."""
@@ -108,6 +110,7 @@ HARMONY = CredentialsForm(
             words("Receipts"),
             words("on makes the token of the URL for them, signed also a key for Huawei's signatures, off ends them."),
         ),
+        *LIMIT_FIELDS,
     ),
     {
         "account": words("Service account for HarmonyOS"),
@@ -116,6 +119,7 @@ HARMONY = CredentialsForm(
         "categories": words("Categories granted by Huawei"),
         RECEIPTS: words("Token of the URL for Huawei's receipts"),
         RECEIPTS_KEY: words("Key for the signatures of Huawei's receipts"),
+        **LIMITS_SHOWN,
     },
     ChannelVendor(
         "Huawei",
@@ -140,4 +144,5 @@ def open_harmony(app: App, keys: Keys) -> HarmonyAccount | None:
         private_key=opened.secret,
         categories=frozenset(filter(None, settings.get("categories", "").split(","))),
         receipts=ReceiptTags(app.appkey, CHANNEL_HARMONY, keys) if settings.get(RECEIPTS) else None,
+        limits=limits_of(settings),
     )

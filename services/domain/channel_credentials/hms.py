@@ -11,6 +11,7 @@ from services.domain.channel_credentials.fields import (
     FieldValue,
     words,
 )
+from services.domain.channel_credentials.limits import LIMIT_FIELDS, LIMITS_SHOWN, VendorLimits, limits_of
 from services.domain.channel_credentials.readers import (
     granted_category,
     id_reader,
@@ -44,6 +45,7 @@ class HmsCredentials:
     categories: frozenset[str] = field(default=frozenset(), compare=False)
     badge_class: str = field(default="", compare=False)
     receipts: ReceiptTags | None = field(default=None, compare=False)
+    limits: VendorLimits = field(default=VendorLimits(), compare=False)
 
     def category(self, wanted: str) -> str:
         """Return the category of a message that is said to be of another one, or of "" for none."""
@@ -97,6 +99,7 @@ HMS = CredentialsForm(
             words("Receipts"),
             words("on makes the token of the URL for them, signed also a key for Huawei's signatures, off ends them."),
         ),
+        *LIMIT_FIELDS,
     ),
     {
         "client_id": words("Huawei's client ID"),
@@ -105,6 +108,7 @@ HMS = CredentialsForm(
         "badge_class": words("Class for badges at Huawei"),
         RECEIPTS: words("Token of the URL for Huawei's receipts"),
         RECEIPTS_KEY: words("Key for the signatures of Huawei's receipts"),
+        **LIMITS_SHOWN,
     },
     ChannelVendor(
         "Huawei",
@@ -129,4 +133,5 @@ def open_hms(app: App, keys: Keys) -> HmsCredentials | None:
         categories=frozenset(filter(None, settings.get("categories", "").split(","))),
         badge_class=settings.get("badge_class", ""),
         receipts=ReceiptTags(app.appkey, CHANNEL_HMS, keys) if settings.get(RECEIPTS) else None,
+        limits=limits_of(settings),
     )

@@ -10,6 +10,7 @@ from services.domain.channel_credentials.fields import (
     FieldKind,
     words,
 )
+from services.domain.channel_credentials.limits import LIMIT_FIELDS, LIMITS_SHOWN, VendorLimits, limits_of
 from services.domain.channel_credentials.readers import id_reader, read_badge_class, read_categories, read_secret
 from services.domain.channel_credentials.stored import open_credentials
 from services.domain.master_key import Keys
@@ -32,6 +33,7 @@ class HonorCredentials:
     client_secret: str = field(repr=False)
     categories: frozenset[str] = field(default=frozenset(), compare=False)
     badge_class: str = field(default="", compare=False)
+    limits: VendorLimits = field(default=VendorLimits(), compare=False)
 
 
 HONOR = CredentialsForm(
@@ -75,12 +77,14 @@ HONOR = CredentialsForm(
             words("Class for badges"),
             words("The activity that the launcher starts, with its package. Without it messages change no badge."),
         ),
+        *LIMIT_FIELDS,
     ),
     {
         "app_id": words("Honor's app ID"),
         "client_id": words("Honor's client ID"),
         "categories": words("Categories that serve, at Honor"),
         "badge_class": words("Class for badges at Honor"),
+        **LIMITS_SHOWN,
     },
     ChannelVendor(
         "Honor",
@@ -103,4 +107,5 @@ def open_honor(app: App, keys: Keys) -> HonorCredentials | None:
         client_secret=opened.secret,
         categories=frozenset(filter(None, settings.get("categories", "").split(","))),
         badge_class=settings.get("badge_class", ""),
+        limits=limits_of(settings),
     )

@@ -11,6 +11,7 @@ from services.domain.channel_credentials.fields import (
     FieldKind,
     words,
 )
+from services.domain.channel_credentials.limits import LIMIT_FIELDS, LIMITS_SHOWN, VendorLimits, limits_of
 from services.domain.channel_credentials.readers import (
     RECEIPTS_URL,
     channels_of,
@@ -43,6 +44,7 @@ class OppoCredentials:
     categories: frozenset[str] = field(default=frozenset(), compare=False)
     channels: Mapping[str, str] = field(default_factory=dict, compare=False)
     callback: Callback | None = field(default=None, compare=False)
+    limits: VendorLimits = field(default=VendorLimits(), compare=False)
 
 
 OPPO = CredentialsForm(
@@ -85,6 +87,7 @@ OPPO = CredentialsForm(
             words("Address for receipts"),
             words("Where the vendor reaches the v2 interface, such as https://push.example.org. Empty: no receipts."),
         ),
+        *LIMIT_FIELDS,
     ),
     {
         "app_key": words("OPPO's app key"),
@@ -92,6 +95,7 @@ OPPO = CredentialsForm(
         "channels": words("Notification channels at OPPO"),
         RECEIPTS_URL: words("Address for OPPO's receipts"),
         RECEIPTS: words("Token of the URL for OPPO's receipts"),
+        **LIMITS_SHOWN,
     },
     ChannelVendor(
         "OPPO",
@@ -115,4 +119,5 @@ def open_oppo(app: App, keys: Keys) -> OppoCredentials | None:
         categories=frozenset(filter(None, settings.get("categories", "").split(","))),
         channels=channels_of(settings.get("channels", "")),
         callback=callback_of(app, CHANNEL_OPPO, settings.get(RECEIPTS_URL, ""), keys),
+        limits=limits_of(settings),
     )

@@ -10,6 +10,7 @@ from services.domain.channel_credentials.fields import (
     FieldKind,
     words,
 )
+from services.domain.channel_credentials.limits import LIMIT_FIELDS, LIMITS_SHOWN, VendorLimits, limits_of
 from services.domain.channel_credentials.readers import id_reader, read_categories, read_secret
 from services.domain.channel_credentials.stored import open_credentials
 from services.domain.master_key import Keys
@@ -25,6 +26,7 @@ class VivoCredentials:
     app_key: str
     app_secret: str = field(repr=False)
     categories: frozenset[str] = field(default=frozenset(), compare=False)
+    limits: VendorLimits = field(default=VendorLimits(), compare=False)
 
 
 VIVO = CredentialsForm(
@@ -61,11 +63,13 @@ VIVO = CredentialsForm(
             words("Granted categories"),
             words("Those that the vendor has granted the app, such as IM or ORDER. All other messages are MARKETING."),
         ),
+        *LIMIT_FIELDS,
     ),
     {
         "app_id": words("vivo's app ID"),
         "app_key": words("vivo's app key"),
         "categories": words("Categories granted by vivo"),
+        **LIMITS_SHOWN,
     },
     ChannelVendor(
         "vivo",
@@ -87,4 +91,5 @@ def open_vivo(app: App, keys: Keys) -> VivoCredentials | None:
         app_key=settings["app_key"],
         app_secret=opened.secret,
         categories=frozenset(filter(None, settings.get("categories", "").split(","))),
+        limits=limits_of(settings),
     )

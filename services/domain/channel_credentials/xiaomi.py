@@ -11,6 +11,7 @@ from services.domain.channel_credentials.fields import (
     FieldKind,
     words,
 )
+from services.domain.channel_credentials.limits import LIMIT_FIELDS, LIMITS_SHOWN, VendorLimits, limits_of
 from services.domain.channel_credentials.readers import (
     DEFAULT_CATEGORY,
     RECEIPTS_URL,
@@ -41,6 +42,7 @@ class XiaomiCredentials:
     app_secret: str = field(repr=False)
     channels: Mapping[str, str] = field(default_factory=dict, compare=False)
     callback: Callback | None = field(default=None, compare=False)
+    limits: VendorLimits = field(default=VendorLimits(), compare=False)
 
     def channel(self, category: str) -> str:
         """Return the notification channel of a message of a category; "": there is none."""
@@ -81,12 +83,14 @@ XIAOMI = CredentialsForm(
             words("Address for receipts"),
             words("Where the vendor reaches the v2 interface, such as https://push.example.org. Empty: no receipts."),
         ),
+        *LIMIT_FIELDS,
     ),
     {
         "package": words("Package name at Xiaomi"),
         "channels": words("Notification channels at Xiaomi"),
         RECEIPTS_URL: words("Address for Xiaomi's receipts"),
         RECEIPTS: words("Token of the URL for Xiaomi's receipts"),
+        **LIMITS_SHOWN,
     },
     ChannelVendor(
         "Xiaomi",
@@ -109,4 +113,5 @@ def open_xiaomi(app: App, keys: Keys) -> XiaomiCredentials | None:
         app_secret=opened.secret,
         channels=channels_of(settings.get("channels", "")),
         callback=callback_of(app, CHANNEL_XIAOMI, settings.get(RECEIPTS_URL, ""), keys),
+        limits=limits_of(settings),
     )

@@ -25,6 +25,9 @@ CREDENTIALS_REFUSED = FixedReason.CREDENTIALS_REFUSED
 NO_ACCESS_TOKEN = FixedReason.NO_ACCESS_TOKEN
 """In the place of a code, while the token server does not answer, so that no request is made."""
 
+DAILY_CAP = FixedReason.DAILY_CAP
+"""In the place of a code, where the device has had its messages of the day, so that no request is made."""
+
 RENEWED = "new access token"
 PLAIN = "without what needs a right"
 AGAIN = "once more"
@@ -110,6 +113,14 @@ def listed(action: AnswerAction, meaning: str, codes: str) -> dict[str, AnswerCo
 
 UNLISTED: Mapping[str, AnswerAction] = dict.fromkeys("-0123456789", AnswerAction.FAIL)
 """Beginnings of all numbers: a code that a vendor does not list refuses the message."""
+
+
+OWN_CODES: Mapping[str, AnswerCode] = {
+    CREDENTIALS_REFUSED: AnswerCode(AnswerAction.STOP_APP),
+    NO_ACCESS_TOKEN: AnswerCode(AnswerAction.RETRY),
+    DAILY_CAP: AnswerCode(AnswerAction.RETURN),
+}
+"""Codes of our own, where no request is made: a part of each table."""
 
 
 class AnswerTable(NamedTuple):

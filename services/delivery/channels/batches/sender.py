@@ -1,6 +1,7 @@
 """Requests to a vendor, each for some devices of one push: one sender for each set of credentials."""
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +11,16 @@ from services.delivery.channels import CredentialsError, PendingRequest, backoff
 from services.delivery.channels.access_tokens import AccessTokens
 from services.delivery.channels.batches.answers import (
     CREDENTIALS_REFUSED,
+    DAILY_CAP,
     NO_ACCESS_TOKEN,
     UNKNOWN,
     Answer,
     AnswerAction,
     BatchAnswer,
 )
+from services.delivery.channels.batches.days import DailyCounts, next_day_ms
 from services.delivery.channels.http1 import Http1Server
+from services.delivery.state.audience_parts import DeviceAddress
 from services.errors import UnavailableError
 from services.net.http.client import HttpAnswer, HttpClientConnection, NoAnswerError
 from services.process import background
@@ -26,6 +30,9 @@ from services.process.metrics import CHANNEL_ANSWERS
 
 MAX_ANSWER_BYTES = 4 << 20
 """An answer may repeat all addresses of a request, and an address may have 2,048 characters."""
+
+_BURST_MS = 100
+"""Messages of so much time are sent at once, where there is a bound."""
 
 _SUSPICIOUS = 20
 """From so many addresses on, all of which the vendor calls invalid, the credentials may be those of another app."""
@@ -44,6 +51,11 @@ class BatchMessage(Protocol):
         """Which of the vendor's daily quotas it counts for; "" for none."""
         ...
 
+    @property
+    def daily_cap(self) -> int:
+        """How many such messages a device is to have a day; 0: any number."""
+        ...
+
     def body(
         self, msgid: int, tokens: Sequence[str], now_ms: int, *, is_plain: bool = False, dry: bool = False
     ) -> bytes:
@@ -57,6 +69,7 @@ class BatchRequest(NamedTuple):
     message: BatchMessage
     msgid: int
     token: str
+    device: DeviceAddress
 
 
 class Post(NamedTuple):
@@ -69,15 +82,6 @@ class Post(NamedTuple):
 def bearing(access_token: str, body: bytes, now_ms: int) -> Post:
     """Return a request of JSON that bears an access token (RFC 6750)."""
     return Post({"authorization": f"Bearer {access_token}", "content-type": "application/json"}, body)
-
-
-_DAY_MS = 86_400_000
-_CHINA_MS = 8 * 3_600_000
-
-
-def _next_day_ms(now_ms: int) -> int:
-    """Return when the next day begins in China, where vendors count the messages of a day."""
-    return now_ms + _DAY_MS - (now_ms + _CHINA_MS) % _DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +115,10 @@ class BatchSender(Generic[Answer]):
     """Sends the messages of one set of credentials, those of one push together.
 
     While the vendor asks for fewer requests, or cannot be reached, nothing is sent. Messages are kept meanwhile: those
-    that are shown by another way, or end, are not sent afterwards. Without an access token, or while their quota of the
-    day is used up, they are answered, and not sent.
+    that are shown by another way, or end, are not sent afterwards. Without an access token, while their quota of the
+    day is used up, or once their device has had its messages of the day, they are answered, and not sent.
+
+    `per_s`: how many messages a second are sent at most; 0: any number.
     """
 
     def __init__(self, call: VendorCall[Answer], server: Http1Server, tokens: AccessTokens, clock: Clock) -> None:
@@ -127,6 +133,9 @@ class BatchSender(Generic[Answer]):
         self._token = ""
         self._failures = 0
         self._held_until_ms = 0
+        self.per_s = 0.0
+        self._paced_until_ms = 0.0
+        self._daily = DailyCounts()
         self._used_up: dict[str, tuple[int, Answer]] = {}
         """By quota: until when it is used up, and the vendor's answer that said so."""
         self._is_scheduled = False
@@ -203,11 +212,12 @@ class BatchSender(Generic[Answer]):
 
     def _may_send(self) -> bool:
         """Whether there is an access token, and the vendor takes requests; if not, one task waits for it."""
-        if not self.held_ms and (token := self._tokens.current()) is not None:
+        wait_ms = max(self.held_ms, self._paced_until_ms - _BURST_MS - self._clock.now_ms() if self.per_s else 0)
+        if wait_ms <= 0 and (token := self._tokens.current()) is not None:
             self._token = token
             return True
         if not self._waiting:
-            work = self._hold() if self.held_ms else self._authorise()
+            work = self._hold(wait_ms) if wait_ms > 0 else self._authorise()
             task = background.start(f"wait of {self._call.channel}", work)
             self._waiting.add(task)
             task.add_done_callback(self._on_waited)
@@ -217,8 +227,8 @@ class BatchSender(Generic[Answer]):
         self._waiting.discard(task)
         self._schedule()
 
-    async def _hold(self) -> None:
-        await self._clock.sleep_until(self._held_until_ms)
+    async def _hold(self, wait_ms: float) -> None:
+        await self._clock.sleep_until(math.ceil(self._clock.now_ms() + wait_ms))
 
     async def _authorise(self) -> None:
         try:
@@ -237,7 +247,11 @@ class BatchSender(Generic[Answer]):
         """Take the next messages of one push; pushes take turns."""
         way = next(iter(self._queue))
         queued = self._queue.pop(way)
-        batch = [queued.popleft() for _ in range(min(len(queued), self._max_tokens))]
+        most = min(self._max_tokens, max(1, int(self.per_s * _BURST_MS / 1000))) if self.per_s else self._max_tokens
+        batch = [queued.popleft() for _ in range(min(len(queued), most))]
+        if self.per_s:
+            now_ms = self._clock.now_ms()
+            self._paced_until_ms = max(self._paced_until_ms, now_ms) + 1000 * len(batch) / self.per_s
         if queued:
             self._queue[way] = queued
         return way, batch
@@ -254,7 +268,7 @@ class BatchSender(Generic[Answer]):
             self._put_back(way, batch)
             self._fail()
             return
-        wanted = [pending for pending in batch if _is_wanted(pending)]
+        wanted = [pending for pending in self._under_cap(batch) if _is_wanted(pending)]
         if not wanted:
             self._server.put_back(connection)
             return
@@ -269,6 +283,21 @@ class BatchSender(Generic[Answer]):
         retry_after = answer.headers.get("retry-after", "")
         found = self._call.read(answer.status, retry_after, answer.body, self._clock.now_ms())
         self._note(way, wanted, access_token, found)
+
+    def _under_cap(
+        self, batch: Sequence[PendingRequest[BatchRequest, Answer]]
+    ) -> Sequence[PendingRequest[BatchRequest, Answer]]:
+        """Answer the messages of devices that have had as many as they are to have today; return the others."""
+        cap, now_ms = batch[0].request.message.daily_cap, self._clock.now_ms()
+        if not cap:
+            return batch
+        under = []
+        for pending in batch:
+            if self._daily.reached(pending.request.device, cap, now_ms):
+                pending.answered(self._call.answer(200, DAILY_CAP))
+            else:
+                under.append(pending)
+        return under
 
     async def _post(
         self, connection: HttpClientConnection, access_token: str, message: BatchMessage, body: bytes
@@ -304,8 +333,11 @@ class BatchSender(Generic[Answer]):
         elif answer.status != UNKNOWN:
             self._failures = 0
         if action is AnswerAction.USED_UP:
-            self._used_up[way.quota] = _next_day_ms(self._clock.now_ms()), answer
+            self._used_up[way.quota] = next_day_ms(self._clock.now_ms()), answer
+        is_capped, now_ms = batch[0].request.message.daily_cap > 0, self._clock.now_ms()
         for pending, each in zip(batch, answers, strict=True):
+            if is_capped and each.action is AnswerAction.ACCEPT:
+                self._daily.add(pending.request.device, now_ms)
             pending.answered(each)
 
     def _fail(self, wait_ms: int = 0) -> None:

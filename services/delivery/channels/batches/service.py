@@ -14,8 +14,10 @@ from services.delivery.channels.batches.answers import PLAIN, Answer, AnswerActi
 from services.delivery.channels.batches.sender import BatchMessage, BatchRequest, BatchSender, VariantSender
 from services.delivery.channels.http1 import Http1Server
 from services.delivery.channels.shared_senders import SharedSenders
+from services.delivery.state.audience_parts import DeviceAddress
 from services.delivery.state.pushes import StartedPush
 from services.domain.addresses import service_name
+from services.domain.channel_credentials.limits import VendorLimits
 from services.domain.command_writer import Command
 from services.process.clock import Clock
 from services.process.metrics import CHANNEL_STOPPED
@@ -28,6 +30,9 @@ _ACCEPTED = frozenset((AnswerAction.ACCEPT, AnswerAction.REMOVE))
 
 class VendorCredentials(Protocol):
     """An app's credentials. Apps whose credentials are equal share a sender."""
+
+    @property
+    def limits(self) -> VendorLimits: ...
 
     def __hash__(self) -> int: ...
 
@@ -99,9 +104,13 @@ class VendorSenders(Generic[Account, Answer]):
 
 
 class VendorService(Generic[Account, Answer]):
-    """Makes an app's messages for a vendor, and decides what follows from its answers."""
+    """Makes an app's messages for a vendor, and decides what follows from its answers.
+
+    `shards`: how many instances of delivery share an app's speed.
+    """
 
     limits = AppLimits()
+    shards = 1
 
     def __init__(
         self,
@@ -151,7 +160,9 @@ class VendorService(Generic[Account, Answer]):
 
     def sender(self, credentials: Account, history: RetryHistory) -> VariantSender[Answer]:
         assert self._senders is not None
-        return VariantSender(self._senders.get(credentials), is_plain=PLAIN in history.variants)
+        sender = self._senders.get(credentials)
+        sender.per_s = credentials.limits.per_s / self.shards
+        return VariantSender(sender, is_plain=PLAIN in history.variants)
 
     def react(
         self, answer: Answer, history: RetryHistory, recipient: Recipient, credentials: Account | None
@@ -200,4 +211,5 @@ class VendorEncoder(Generic[Account]):
             send = self._push.send
             self._message = self._message_of(send.message, self._push.expires_ms, send.channel, credentials)
             self._credentials = credentials
-        return Encoded(BatchRequest(self._message, msgid, recipient.address))
+        device = DeviceAddress(recipient.appkey, recipient.partition, recipient.number)
+        return Encoded(BatchRequest(self._message, msgid, recipient.address, device))

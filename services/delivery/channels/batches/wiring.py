@@ -2,9 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from protos.registry.v1.apps_pb2 import App
+from services.delivery.channels import ServedChannel
+from services.delivery.channels.batches.service import VendorCheck, VendorService
+from services.delivery.settings import DeliverySettings
+from services.process.runner import Service
 
 Account = TypeVar("Account")
 
@@ -25,6 +29,12 @@ def known_to(
         return account
 
     return known_account
+
+
+def served(service: VendorService[Any, Any], simulator: Service | None, settings: DeliverySettings) -> ServedChannel:
+    """Return a vendor's service as delivery runs it, with a check of credentials."""
+    service.shards = settings.shards
+    return ServedChannel(service, simulator, VendorCheck(service, simulated=simulator is not None))
 
 
 def authority_text(path: str | None) -> str | None:

@@ -14,6 +14,7 @@ from protos.push.v1.push_pb2 import ChannelOptions, Message
 from services.delivery.channels.batches.display import NO_TEXT, notify_id
 from services.delivery.channels.shortening import shortened
 from services.domain.channel_credentials.harmony import HarmonyAccount
+from services.domain.channel_credentials.readers import DEFAULT_CATEGORY
 from services.domain.device_protocol.pushes import PushFields, PushText, push_fields
 
 MAX_BYTES = 4096
@@ -86,6 +87,7 @@ class HarmonyMessage:
     def __init__(self, message: Message, expires_ms: int, options: ChannelOptions, account: HarmonyAccount) -> None:
         self._expires_ms = expires_ms
         self._category = account.category(options.category)
+        self.daily_cap = account.limits.daily_cap if self._category == DEFAULT_CATEGORY else 0
         self._receipts = account.receipts
         self._fields = shortened(push_fields(message, expires_ms), self._fits)
         self._frame = PushText(_in_data(self._fields))

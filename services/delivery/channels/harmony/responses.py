@@ -7,8 +7,7 @@ import msgspec
 
 from services.delivery.channels import retry_after_ms
 from services.delivery.channels.batches.answers import (
-    CREDENTIALS_REFUSED,
-    NO_ACCESS_TOKEN,
+    OWN_CODES,
     AnswerAction,
     AnswerCode,
     AnswerTable,
@@ -48,10 +47,9 @@ CODES = {
     "80300036": AnswerCode(AnswerAction.STOP_APP, words("access token valid for too long")),
     "80300037": AnswerCode(AnswerAction.STOP_APP, words("penalty")),
     "81000001": AnswerCode(AnswerAction.REPEAT, words("internal error")),
-    CREDENTIALS_REFUSED: AnswerCode(AnswerAction.STOP_APP),
-    NO_ACCESS_TOKEN: AnswerCode(AnswerAction.RETRY),
+    **OWN_CODES,
 }
-"""Documented result codes, why addresses are refused, and two of our own."""
+"""Documented result codes, why addresses are refused, and our own."""
 
 _PENALTIES = ("disableSend", "atomicUnable", "noRightToSendThisLive")
 """Beginnings of further reasons, all of which are about the app."""

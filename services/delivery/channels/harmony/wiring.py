@@ -1,8 +1,7 @@
 """HarmonyOS as delivery runs it: Huawei's service, or the simulator in this process in its place."""
 
 from services.delivery.channels import ServedChannel
-from services.delivery.channels.batches.service import VendorCheck
-from services.delivery.channels.batches.wiring import authority_text
+from services.delivery.channels.batches.wiring import authority_text, served
 from services.delivery.channels.harmony.service import HarmonyEndpoint, harmony_service
 from services.delivery.settings import DeliverySettings
 from services.domain.channel_credentials.harmony import open_harmony
@@ -21,7 +20,7 @@ def harmony(settings: DeliverySettings, context: RoleContext) -> ServedChannel:
         simulated_accounts(simulator, account_of) if simulator else account_of,
         clock,
     )
-    return ServedChannel(service, simulator, VendorCheck(service, simulated=simulator is not None))
+    return served(service, simulator, settings)
 
 
 def _endpoint(settings: DeliverySettings, simulator: HarmonySimulator | None) -> HarmonyEndpoint:

@@ -15,6 +15,7 @@ from protos.push.v1.push_pb2 import IMPORTANCE_HIGH, IMPORTANCE_LOW, ChannelOpti
 from services.delivery.channels.batches.display import NO_TEXT, Opens, Tap, tap_of
 from services.delivery.channels.shortening import shortened
 from services.domain.channel_credentials.hms import HmsCredentials
+from services.domain.channel_credentials.readers import DEFAULT_CATEGORY
 from services.domain.device_protocol.pushes import PushFields, PushText, push_fields
 
 MAX_BYTES = 4096
@@ -89,6 +90,7 @@ class HmsMessage:
         self._expires_ms = expires_ms
         self._options = options
         self._category = credentials.category(options.category)
+        self.daily_cap = credentials.limits.daily_cap if self._category == DEFAULT_CATEGORY else 0
         self._badge_class = credentials.badge_class
         self._receipts = credentials.receipts
         self._fields = shortened(push_fields(message, expires_ms), self._fits)

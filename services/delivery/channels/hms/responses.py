@@ -4,8 +4,7 @@ import msgspec
 
 from services.delivery.channels import retry_after_ms
 from services.delivery.channels.batches.answers import (
-    CREDENTIALS_REFUSED,
-    NO_ACCESS_TOKEN,
+    OWN_CODES,
     AnswerAction,
     AnswerCode,
     AnswerTable,
@@ -36,10 +35,9 @@ CODES = {
     "80300013": AnswerCode(AnswerAction.FAIL, words("wrong receipt URL")),
     "80600003": AnswerCode(AnswerAction.RETRY, words("token check unavailable")),
     "81000001": AnswerCode(AnswerAction.REPEAT, words("internal error")),
-    CREDENTIALS_REFUSED: AnswerCode(AnswerAction.STOP_APP),
-    NO_ACCESS_TOKEN: AnswerCode(AnswerAction.RETRY),
+    **OWN_CODES,
 }
-"""Documented result codes, and two of our own."""
+"""Documented result codes, and our own."""
 
 _BY_BEGINNING = {
     "801": AnswerAction.FAIL,

@@ -1,8 +1,7 @@
 """HMS as delivery runs it: Huawei's service, or the simulator in this process in its place."""
 
 from services.delivery.channels import ServedChannel
-from services.delivery.channels.batches.service import VendorCheck
-from services.delivery.channels.batches.wiring import authority_text
+from services.delivery.channels.batches.wiring import authority_text, served
 from services.delivery.channels.hms.service import HmsEndpoint, hms_service
 from services.delivery.settings import DeliverySettings
 from services.domain.channel_credentials.hms import open_hms
@@ -21,7 +20,7 @@ def hms(settings: DeliverySettings, context: RoleContext) -> ServedChannel:
         simulated_clients(simulator, credentials_of) if simulator else credentials_of,
         clock,
     )
-    return ServedChannel(service, simulator, VendorCheck(service, simulated=simulator is not None))
+    return served(service, simulator, settings)
 
 
 def _endpoint(settings: DeliverySettings, simulator: HmsSimulator | None) -> HmsEndpoint:

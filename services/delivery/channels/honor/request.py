@@ -80,6 +80,7 @@ class HonorMessage:
         self._expires_ms = expires_ms
         serves = options.category in credentials.categories and options.importance != IMPORTANCE_LOW
         self._importance: Level = "NORMAL" if serves else "LOW"
+        self.daily_cap = 0 if serves else credentials.limits.daily_cap
         self._badge_class = credentials.badge_class
         self._fields = shortened(push_fields(message, expires_ms), self._fits)
         self._frame = PushText(_in_data(self._fields))

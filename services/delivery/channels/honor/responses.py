@@ -7,8 +7,7 @@ import msgspec
 
 from services.delivery.channels import retry_after_ms
 from services.delivery.channels.batches.answers import (
-    CREDENTIALS_REFUSED,
-    NO_ACCESS_TOKEN,
+    OWN_CODES,
     AnswerAction,
     AnswerCode,
     AnswerTable,
@@ -23,10 +22,9 @@ CODES = {
     ACCEPTED: AnswerCode(AnswerAction.ACCEPT),
     EXPIRED: AnswerCode(AnswerAction.REMOVE),
     FAILED: AnswerCode(AnswerAction.SEND_AGAIN),
-    CREDENTIALS_REFUSED: AnswerCode(AnswerAction.STOP_APP),
-    NO_ACCESS_TOKEN: AnswerCode(AnswerAction.RETRY),
+    **OWN_CODES,
 }
-"""The documented code, why addresses are not served, in Honor's words, and two of our own."""
+"""The documented code, why addresses are not served, in Honor's words, and our own."""
 
 _BY_BEGINNING = {
     "801": AnswerAction.FAIL,

@@ -1,8 +1,7 @@
 """Honor as delivery runs it: Honor's service, or the simulator in this process in its place."""
 
 from services.delivery.channels import ServedChannel
-from services.delivery.channels.batches.service import VendorCheck
-from services.delivery.channels.batches.wiring import authority_text, known_to
+from services.delivery.channels.batches.wiring import authority_text, known_to, served
 from services.delivery.channels.honor.service import HonorEndpoint, honor_service
 from services.delivery.settings import DeliverySettings
 from services.domain.channel_credentials.honor import HonorCredentials, open_honor
@@ -18,7 +17,7 @@ def honor(settings: DeliverySettings, context: RoleContext) -> ServedChannel:
     register = (lambda each: simulator.register(_app(each))) if simulator else None
     credentials_of = known_to(register, CredentialsCache(open_honor, context.keys))
     service = honor_service(lambda: _endpoint(settings, simulator), credentials_of, clock)
-    return ServedChannel(service, simulator, VendorCheck(service, simulated=simulator is not None))
+    return served(service, simulator, settings)
 
 
 def _app(credentials: HonorCredentials) -> HonorApp:

@@ -76,6 +76,7 @@ class OppoMessage:
         self._callback = credentials.callback
         granted = options.category if options.category in credentials.categories else ""
         self.quota = granted or DEFAULT_CATEGORY
+        self.daily_cap = credentials.limits.daily_cap if self.quota == DEFAULT_CATEGORY else 0
         self._category: str | UnsetType = granted or UNSET
         self._level: int | UnsetType = _level(options.importance) if granted else UNSET
         self._channel: str | UnsetType = credentials.channels.get(self.quota) or UNSET

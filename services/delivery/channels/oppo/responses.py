@@ -4,8 +4,7 @@ import msgspec
 
 from services.delivery.channels import retry_after_ms
 from services.delivery.channels.batches.answers import (
-    CREDENTIALS_REFUSED,
-    NO_ACCESS_TOKEN,
+    OWN_CODES,
     UNLISTED,
     AnswerAction,
     AnswerCode,
@@ -35,10 +34,9 @@ CODES = {
     "33": AnswerCode(AnswerAction.USED_UP, words("daily limit")),
     "67": AnswerCode(AnswerAction.LOWER, words("no right to the category")),
     INVALID_ID: AnswerCode(AnswerAction.REMOVE),
-    CREDENTIALS_REFUSED: AnswerCode(AnswerAction.STOP_APP),
-    NO_ACCESS_TOKEN: AnswerCode(AnswerAction.RETRY),
+    **OWN_CODES,
 }
-"""Documented result codes, the refusal of an address, and two that all channels have."""
+"""Documented result codes, the refusal of an address, and our own."""
 
 
 class OppoAnswer(CodedAnswer):

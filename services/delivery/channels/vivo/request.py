@@ -73,6 +73,7 @@ class VivoMessage:
         self._category = granted_category(options.category, credentials.categories)
         self._classification = _SYSTEM if self._category in SYSTEM_CATEGORIES else _OPERATIONAL
         self.quota = "system" if self._classification == _SYSTEM else "operational"
+        self.daily_cap = 0 if self._classification == _SYSTEM else credentials.limits.daily_cap
         self._fields = shortened(push_fields(message, expires_ms), _fits)
         self._frame = PushText(self._fields)
         self._tap = tap_of(self._fields, schemes=("https://", "http://"), most=MAX_PARAM)

@@ -4,8 +4,7 @@ import msgspec
 
 from services.delivery.channels import retry_after_ms
 from services.delivery.channels.batches.answers import (
-    CREDENTIALS_REFUSED,
-    NO_ACCESS_TOKEN,
+    OWN_CODES,
     UNLISTED,
     AnswerAction,
     AnswerCode,
@@ -42,10 +41,9 @@ CODES = {
     "status 2": AnswerCode(AnswerAction.REMOVE, words("app not installed")),
     "status 3": AnswerCode(AnswerAction.RETURN, words("device not seen for 90 days")),
     "status 4": AnswerCode(AnswerAction.FAIL, words("no test user")),
-    CREDENTIALS_REFUSED: AnswerCode(AnswerAction.STOP_APP),
-    NO_ACCESS_TOKEN: AnswerCode(AnswerAction.RETRY),
+    **OWN_CODES,
 }
-"""Documented result codes, the statuses of invalid users, and two that all channels have."""
+"""Documented result codes, the statuses of invalid users, and our own."""
 
 
 class VivoAnswer(CodedAnswer):

@@ -38,6 +38,7 @@ class XiaomiMessage:
         self._credentials = credentials
         self.quota = credentials.channel(options.category)
         is_private = self.quota != credentials.channel(DEFAULT_CATEGORY)
+        self.daily_cap = 0 if is_private else credentials.limits.daily_cap
         self._max_ttl_ms = 10 * DAY_MS if is_private else DAY_MS
         self._fields = shortened(push_fields(message, expires_ms), _fits)
         self._frame = PushText(self._fields)

@@ -7,8 +7,7 @@ import msgspec
 
 from services.delivery.channels import retry_after_ms
 from services.delivery.channels.batches.answers import (
-    CREDENTIALS_REFUSED,
-    NO_ACCESS_TOKEN,
+    OWN_CODES,
     UNLISTED,
     AnswerAction,
     AnswerCode,
@@ -39,10 +38,9 @@ CODES = {
     "27001": AnswerCode(AnswerAction.STOP_APP, words("wrong notification channel")),
     **listed(AnswerAction.RETURN, words("device not reached"), "10029 65003"),
     "20301": AnswerCode(AnswerAction.SEND_AGAIN, words("not sent")),
-    CREDENTIALS_REFUSED: AnswerCode(AnswerAction.STOP_APP),
-    NO_ACCESS_TOKEN: AnswerCode(AnswerAction.RETRY),
+    **OWN_CODES,
 }
-"""Documented result codes, and two that all channels have."""
+"""Documented result codes, and our own."""
 
 
 class XiaomiAnswer(CodedAnswer):

@@ -1,6 +1,8 @@
 """Honor, Xiaomi, OPPO and vivo against their simulators, over TLS and HTTP/1.1, and every documented answer of each."""
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -8,18 +10,18 @@ from structlog.testing import capture_logs
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.push.v1.push_pb2 import Message, SendPush
 from protos.registry.v1.apps_pb2 import App
-from services.delivery.channels.batches.answers import CREDENTIALS_REFUSED, NO_ACCESS_TOKEN, AnswerAction
-from services.delivery.channels.batches.sender import _next_day_ms
+from services.delivery.channels.batches.answers import DAILY_CAP, OWN_CODES, AnswerAction
+from services.delivery.channels.batches.days import next_day_ms
 from services.delivery.channels.batches.service import VendorCheck
 from services.delivery.state.pushes import StartedPush
 from services.domain.addresses import address_hash
+from services.domain.channel_credentials.limits import VendorLimits
 from services.process.metrics import CHANNEL_ANSWERS, CHANNEL_STOPPED
 from testkit.delivery.channel import APP, NOTIFICATION, START_MS
 from testkit.delivery.vendors import SECRET, VENDORS, running_vendor
 
 SENT, FAILED = OutcomeKind.OUTCOME_KIND_SENT, OutcomeKind.OUTCOME_KIND_FAILED
 PHONE = "CN_8fa0618f178145d8c2a44091a1326411"
-OWN = (CREDENTIALS_REFUSED, NO_ACCESS_TOKEN)
 USED_UP = {"xiaomi": "200001", "oppo": "33", "vivo": "10070"}
 FINAL = (AnswerAction.FAIL, AnswerAction.RETURN, AnswerAction.REMOVE, AnswerAction.USED_UP)
 ALARMING = (AnswerAction.FAIL, AnswerAction.USED_UP, AnswerAction.STOP_APP)
@@ -49,7 +51,7 @@ async def test_a_push_reaches_every_phone_once(name: str) -> None:
         (name, code)
         for name, case in VENDORS.items()
         for code, row in case.codes.items()
-        if code not in OWN and row.action is not AnswerAction.ACCEPT
+        if code not in OWN_CODES and row.action is not AnswerAction.ACCEPT
     ],
 )
 async def test_every_documented_answer_has_its_reaction_its_outcome_and_its_count(name: str, code: str) -> None:
@@ -90,16 +92,46 @@ async def test_a_quota_that_is_used_up_costs_no_request_until_the_next_day_in_ch
         await vendor.until(lambda: len(vendor.outcomes) == 6)
         assert {outcome[0] for outcome in vendor.outcomes.values()} == {FAILED}
         assert vendor.simulator.requests == asked
-        vendor.clock.move((_next_day_ms(START_MS) - START_MS) // 1000)
+        vendor.clock.move((next_day_ms(START_MS) - START_MS) // 1000)
         vendor.start(*phones(2), msgid=10, period_s=3 * 86_400)
         await vendor.until(lambda: len(vendor.outcomes) == 8)
         assert [vendor.outcomes[number] for number in (6, 7)] == [(SENT, ""), (SENT, "")]
 
 
-def test_the_next_day_in_china_begins_at_16_utc() -> None:
-    day_ms, noon_ms = 86_400_000, 43_200_000
-    assert _next_day_ms(20 * day_ms + noon_ms) == 20 * day_ms + 16 * 3_600_000
-    assert _next_day_ms(20 * day_ms + 16 * 3_600_000) == 21 * day_ms + 16 * 3_600_000
+@pytest.mark.parametrize("name", VENDORS)
+async def test_a_device_gets_no_more_marketing_messages_a_day_than_the_app_says(name: str) -> None:
+    async with running_vendor(name) as vendor:
+        vendor.account = replace(vendor.case.account, limits=VendorLimits(daily_cap=2))
+
+        async def outcomes_of(msgid: int, **changes: Any) -> dict[int, tuple[int, str]]:
+            vendor.addresses.clear()
+            vendor.outcomes.clear()
+            vendor.start(*phones(2), msgid=msgid, period_s=3 * 86_400, **changes)
+            await vendor.until(lambda: len(vendor.outcomes) == 2)
+            return vendor.outcomes
+
+        for msgid in (7, 8):
+            assert await outcomes_of(msgid) == {0: (SENT, ""), 1: (SENT, "")}
+        assert await outcomes_of(9) == {0: (FAILED, DAILY_CAP), 1: (FAILED, DAILY_CAP)}
+        vendor.clock.move((next_day_ms(START_MS) - START_MS) // 1000)
+        assert await outcomes_of(10) == {0: (SENT, ""), 1: (SENT, "")}
+        assert len(vendor.simulator.received) == 6
+
+
+@pytest.mark.parametrize("name", VENDORS)
+async def test_messages_go_at_the_speed_that_the_app_says_shared_by_instances(name: str) -> None:
+    async with running_vendor(name) as vendor:
+        vendor.account = replace(vendor.case.account, limits=VendorLimits(per_s=20))
+        vendor.service.shards = 2
+        vendor.start(*phones(40))
+        tenths = 0
+        while len(vendor.outcomes) < 40 and tenths < 100:
+            for _ in range(50):
+                await asyncio.sleep(0.0002)
+            vendor.clock.move(0.1)
+            tenths += 1
+        assert 35 <= tenths <= 50
+        assert set(vendor.outcomes.values()) == {(SENT, "")}
 
 
 @pytest.mark.parametrize("name", VENDORS)

@@ -14,7 +14,14 @@ from services.delivery.channels import (
     RetryLater,
     Step,
 )
-from services.delivery.channels.batches.answers import CREDENTIALS_REFUSED, NO_ACCESS_TOKEN, RENEWED, UNKNOWN, react
+from services.delivery.channels.batches.answers import (
+    CREDENTIALS_REFUSED,
+    DAILY_CAP,
+    NO_ACCESS_TOKEN,
+    RENEWED,
+    UNKNOWN,
+    react,
+)
 from services.delivery.channels.harmony.responses import CODES, HarmonyAnswer, parse_answer
 from services.delivery.channels.huawei import ALL_INVALID, SOME_REFUSED
 
@@ -67,6 +74,7 @@ ROWS: list[tuple[HarmonyAnswer, Step, CircuitChange, bool]] = [
     (huawei("81000001", 500), RetryLater(is_unknown=True), NONE, False),
     (HarmonyAnswer(401, CREDENTIALS_REFUSED), RetryLater(), OPEN, True),
     (HarmonyAnswer(503, NO_ACCESS_TOKEN), RetryLater(), NONE, False),
+    (HarmonyAnswer(200, DAILY_CAP), RecordFailed(), CLOSE, False),
     (HarmonyAnswer(UNKNOWN, why="no answer within 10 s"), RetryLater(is_unknown=True), NONE, False),
     (huawei("80199999", 400), RecordFailed(), CLOSE, True),
     (huawei("80299999", 400), ResendOnce(RENEWED), NONE, False),

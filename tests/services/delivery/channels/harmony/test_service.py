@@ -10,7 +10,7 @@ from protos.push.v1.push_pb2 import Message
 from protos.registry.v1.apps_pb2 import CHANNEL_HARMONY, App
 from services.delivery.channels import RetryHistory
 from services.delivery.channels.access_tokens import REFRESHED_AT
-from services.delivery.channels.batches.answers import CREDENTIALS_REFUSED, NO_ACCESS_TOKEN, AnswerAction
+from services.delivery.channels.batches.answers import OWN_CODES, AnswerAction
 from services.delivery.channels.batches.service import VendorCheck
 from services.delivery.channels.harmony.responses import CODES, REASONS
 from services.delivery.channels.harmony.service import JWT_S, account_tokens, send_path
@@ -24,7 +24,7 @@ from testkit.delivery.harmony import running_harmony
 
 SENT, FAILED = OutcomeKind.OUTCOME_KIND_SENT, OutcomeKind.OUTCOME_KIND_FAILED
 PHONE = "MAMzLgIkEUWTUCTA0tM"
-OWN = (CREDENTIALS_REFUSED, NO_ACCESS_TOKEN, "80000000", "80100000")
+OWN = (*OWN_CODES, "80000000", "80100000")
 OF_REQUESTS = [code for code in CODES if code not in OWN and code not in REASONS]
 
 

@@ -13,7 +13,7 @@ from protos.delivery.v1.delivery_pb2_grpc import ChannelsServiceStub
 from protos.registry.v1.apps_pb2 import CHANNEL_HMS, PLATFORM_ANDROID
 from protos.registry.v1.devices_pb2 import RegisterDevice, SetAddress
 from protos.registry.v1.registry_pb2 import ChannelChange, CreateAppRequest, GetDevicesRequest, UpdateAppRequest
-from services.delivery.channels.batches.answers import CREDENTIALS_REFUSED, NO_ACCESS_TOKEN, AnswerAction
+from services.delivery.channels.batches.answers import OWN_CODES, AnswerAction
 from services.delivery.channels.hms.responses import CODES
 from services.domain.recorded_reasons import FixedReason
 from services.hms_simulator.server import HmsSimulator
@@ -132,7 +132,7 @@ REFUSALS = {
 }
 """The actions by which a message goes back to the device's own connection, after so many requests."""
 
-OF_MESSAGES = [code for code in CODES if code not in ("80000000", "80100000", CREDENTIALS_REFUSED, NO_ACCESS_TOKEN)]
+OF_MESSAGES = [code for code in CODES if code not in ("80000000", "80100000", *OWN_CODES)]
 
 
 @pytest.mark.parametrize("code", OF_MESSAGES)

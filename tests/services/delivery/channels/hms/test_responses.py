@@ -16,6 +16,7 @@ from services.delivery.channels import (
 )
 from services.delivery.channels.batches.answers import (
     CREDENTIALS_REFUSED,
+    DAILY_CAP,
     NO_ACCESS_TOKEN,
     PLAIN,
     RENEWED,
@@ -58,6 +59,7 @@ ROWS: list[tuple[HmsAnswer, Step, CircuitChange, bool]] = [
     (huawei("81000001", 500), RetryLater(is_unknown=True), NONE, False),
     (HmsAnswer(401, CREDENTIALS_REFUSED), RetryLater(), OPEN, True),
     (HmsAnswer(503, NO_ACCESS_TOKEN), RetryLater(), NONE, False),
+    (HmsAnswer(200, DAILY_CAP), RecordFailed(), CLOSE, False),
     (huawei("80199999", 400), RecordFailed(), CLOSE, True),
     (huawei("80299999", 400), ResendOnce(RENEWED), NONE, False),
     (huawei("80399999", 400), RetryLater(), OPEN, True),

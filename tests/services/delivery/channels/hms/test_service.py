@@ -9,7 +9,7 @@ from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.push.v1.push_pb2 import IMPORTANCE_HIGH, Message
 from protos.registry.v1.apps_pb2 import CHANNEL_HMS, App
 from services.delivery.channels import RetryHistory
-from services.delivery.channels.batches.answers import CREDENTIALS_REFUSED, NO_ACCESS_TOKEN, AnswerAction
+from services.delivery.channels.batches.answers import CREDENTIALS_REFUSED, OWN_CODES, AnswerAction
 from services.delivery.channels.batches.service import VendorCheck
 from services.delivery.channels.hms.responses import CODES
 from services.delivery.channels.hms.service import send_path
@@ -22,7 +22,7 @@ from testkit.delivery.hms import CLIENT, running_hms
 
 SENT, FAILED = OutcomeKind.OUTCOME_KIND_SENT, OutcomeKind.OUTCOME_KIND_FAILED
 PHONE = "IQAAAACy0tMAAAB"
-OF_REQUESTS = [code for code in CODES if code not in (CREDENTIALS_REFUSED, NO_ACCESS_TOKEN, "80000000")]
+OF_REQUESTS = [code for code in CODES if code not in (*OWN_CODES, "80000000")]
 
 
 def counted(label: str) -> float:
