@@ -33,6 +33,13 @@ NEAR_RECORDS = 2_000
 
 READ_AT_ONCE = 500
 
+GATHER_S = 0.1
+"""Pause of a reader at the end of the log after a read of few records.
+
+So the records of many appends are one read, and their events one request: with 200 appends a second of five outcomes
+each, an event takes 100 us of CPU in place of 180.
+"""
+
 AT_ONCE = 500
 """Records and events after which a reader lets other tasks run: about 2 ms. In `carillon up` they send pushes."""
 
@@ -40,6 +47,11 @@ IDLE_S = 30.0
 """Time for which a catch-up reader waits while its queue is full: many receivers may be away for days."""
 
 _DRAFTS = Partition(DRAFTS.name, 0)
+
+
+async def gather_records() -> None:
+    """Wait a little, so that the next read has the records of many appends."""
+    await asyncio.sleep(GATHER_S)
 
 
 class LogReaders:
@@ -104,6 +116,8 @@ class LogReaders:
                         return
                 for queue in self._live.values():
                     queue.pass_over(self._position)
+                if len(records) < READ_AT_ONCE:
+                    await gather_records()
         finally:
             await reader.close()
 

@@ -47,7 +47,7 @@ from services.replica.catch_up import read_until
 from services.replica.dead_letters import UNUSABLE, leave_out
 from services.replica.merge import CausalOrder
 from services.replica.snapshot import SnapshotFile
-from services.webhooks.log_readers import EpochsFromOffset
+from services.webhooks.log_readers import EpochsFromOffset, gather_records
 from services.webhooks.settings import ROLE_NAME
 from services.webhooks.subscriptions import Subscriptions
 
@@ -448,6 +448,8 @@ class PushEnds:
                         counted_bytes = 0
                         await asyncio.sleep(0)
                 await self._append()
+                if len(records) < _READ_AT_ONCE:
+                    await gather_records()
                 if self._clock.now_ms() >= self._saved_ms + SAVED_EVERY_MS:
                     await self._save()
         finally:

@@ -57,6 +57,31 @@ async def test_queues_at_different_offsets_join_and_take_each_record_once(instal
     await readers.close()
 
 
+async def test_the_records_of_many_appends_are_one_read(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, gathering, calls = asyncio.Event(), asyncio.Event(), [0]
+
+    async def gather() -> None:
+        calls[0] += 1
+        gathering.set()
+        await opened.wait()
+
+    monkeypatch.setattr(log_readers, "gather_records", gather)
+    readers, queue = new_readers(installation), new_queue("one", 0)
+    readers.add(queue)
+    await until_holds(lambda: "one" in readers.live)
+    expected = await installation.report(1)
+    await asyncio.wait_for(gathering.wait(), 60)
+    for _ in range(20):
+        expected += await installation.report(1)
+    assert held(queue) == expected[:1]
+    opened.set()
+    await until_holds(lambda: held(queue) == expected)
+    assert calls[0] <= 2, "a read for the first event, and one for all others"
+    await readers.close()
+
+
 async def test_a_full_queue_leaves_waits_for_capacity_and_joins_again(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
