@@ -6,13 +6,23 @@ from contextlib import nullcontext
 import click
 import uvloop
 
+from analytics.settings import AnalyticsSettings
 from carillon.commands.output import say
 from carillon.environment import environment
 from carillon.startup import plain_errors, restrict_permissions
 from edge.settings import EdgeSettings
 from services.domain.role_context import open_archive, open_log
 from services.domain.settings import load
-from services.domain.topics import archived_partitions
+from services.domain.topics import (
+    DRAFTS,
+    LOG_INS,
+    PUSH_COMMANDS,
+    SESSIONS,
+    TASK_COMMANDS,
+    TASKS,
+    TOPICS,
+    archived_partitions,
+)
 from services.errors import InputError
 from services.log.archive.archiver import DAY_MS, Archiver
 from services.log.archive.log import ArchivedLog
@@ -20,6 +30,9 @@ from services.process import data_directory
 from services.process.clock import SystemClock
 
 _SPARE_DAYS = 5
+
+_CONTENTS = (PUSH_COMMANDS.name, TASK_COMMANDS.name, TASKS.name, DRAFTS.name)
+"""The topics with contents of pushes."""
 
 
 @click.command()
@@ -52,6 +65,24 @@ def retention_ms(settings: EdgeSettings) -> int:
     to live of a push, if that is longer.
     """
     return max(settings.log_days, settings.v2_max_period_s // 86_400 + _SPARE_DAYS) * DAY_MS
+
+
+def archive_days(settings: AnalyticsSettings) -> dict[str, int]:
+    """Return for how many days the archive keeps the records of each topic; topics that are not named, for ever.
+
+    Records come into the archive after CARILLON_LOG_DAYS, so they stay for longer than that, whatever is set.
+    """
+    of_classes = {
+        **dict.fromkeys(_CONTENTS, settings.content_days),
+        SESSIONS.name: settings.session_days,
+        LOG_INS.name: settings.audit_days,
+    }
+    found = {}
+    for topic in TOPICS.values():
+        given = [days for days in (settings.archive_days, of_classes.get(topic.name)) if days is not None]
+        if topic.archived and given:
+            found[topic.name] = max(min(given), settings.log_days + 1)
+    return found
 
 
 async def _archive(settings: EdgeSettings) -> int:

@@ -62,7 +62,7 @@ async def rebuild_past(
     _check_empty(into)
     if since := _since(settings):
         raise InputError(
-            f"the log has no records from before {since['since']} any more (CARILLON_ARCHIVE_DAYS), so no state can be"
+            f"records from before {since['since']} were too old to be kept (CARILLON_ARCHIVE_DAYS), so no state can be"
             " built as of an earlier moment: --verify and a rebuild begin with a copy of the state of that day"
         )
     async with _readable_log(settings) as log:

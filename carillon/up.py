@@ -15,7 +15,7 @@ import uvloop
 
 from analytics.settings import ROLE_NAME as ANALYTICS
 from analytics.settings import AnalyticsSettings
-from carillon.archive import retention_ms
+from carillon.archive import archive_days, retention_ms
 from carillon.children import analytics as up_analytics
 from carillon.children import console as up_console
 from carillon.children.analytics import add_forwarded_analytics
@@ -236,7 +236,8 @@ def _archiver(
 
     partitions = archived_partitions(edge_settings.partitions)
     archiver = Archiver(context.archived, context.clock, partitions, retention_ms(edge_settings), needed)
-    if edge_settings.archive_days is None:
+    days = archive_days(analytics_settings)
+    if not days:
         return [archiver]
     assert isinstance(context.archived.archive, ArchiveDirectory)
     read = [partition for partition in partitions if ANALYTICS in TOPICS[partition.topic].read_by]
@@ -245,7 +246,6 @@ def _archiver(
         offsets = stored_offsets(analytics_settings.offsets_file())
         return [{partition: offsets.get(partition, 0) for partition in read}]
 
-    days = edge_settings.archive_days
     return [
         archiver,
         ArchiveEnd(context.archived.archive, context.log, context.clock, partitions, bases, days, ingested),

@@ -1,4 +1,4 @@
-"""The end of an archive: records that are older than CARILLON_ARCHIVE_DAYS are removed for good.
+"""The end of an archive: records that are too old for their class of data are removed for good.
 
 A state that is built anew needs what these records said. So the archive gets a copy of each role's state now and then,
 a *base*, and a segment is removed once a base that is old enough has applied all its records, of every role. A rebuilt
@@ -28,7 +28,7 @@ from services.replica.state_copies import StateCopies
 DAY_MS = 86_400_000
 EVERY_MS = 3_600_000
 BASES = 4
-"""Bases that are saved in the time for which records are kept; one more is there, from which a state is built anew."""
+"""Bases that are saved in the shortest time for which records are kept."""
 
 _OFFSETS = ".offsets.json"
 Offsets = Mapping[Partition, int]
@@ -60,7 +60,7 @@ class StateBases:
         self._name = re.compile(rf"{re.escape(role)}\.base-([0-9]+){re.escape(_OFFSETS)}")
 
     def all(self) -> list[Base]:
-        """Return the bases in the archive, the oldest first."""
+        """Return the bases, the oldest first; of old ones only the offsets are left."""
         found = (self._name.fullmatch(name) for name in self._archive.file_names())
         return sorted(self._read(int(each[1])) for each in found if each)
 
@@ -80,12 +80,16 @@ class StateBases:
 
     def first_after(self, begin: ArchiveBegin) -> Base:
         """Return the oldest base that needs no record which has left the archive. ConflictError: there is none."""
+        files = set(self._archive.file_names())
         for base in self.all():
-            if all(offset <= base.offsets.get(partition, 0) for partition, offset in begin.offsets.items()):
+            if self._file(base.saved_ms) in files and all(
+                offset <= base.offsets.get(partition, 0) for partition, offset in begin.offsets.items()
+            ):
                 return base
         raise ConflictError(
-            f"the archive {self._archive.location} has no records from before {date_of(begin.removed_before_ms)} any"
-            f" more, and no copy of the state of {self._role} from then on: put its folder states back from a backup"
+            f"the archive {self._archive.location} has lost records from before {date_of(begin.removed_before_ms)},"
+            f" which were too old to be kept, and it has no copy of the state of {self._role} from then on: put its"
+            " folder states back from a backup"
         )
 
     def unpack(self, base: Base, directory: Path) -> None:
@@ -95,12 +99,18 @@ class StateBases:
         if not copies.take():
             raise ConflictError(f"the copy of a state {copies.location} cannot be used: put one from a backup there")
 
-    def remove_before(self, saved_ms: int) -> None:
-        """Remove the bases that were saved before this time."""
+    def remove_copies_before(self, saved_ms: int) -> None:
+        """Remove the copies of bases that were saved before this time; their offsets stay."""
+        files = set(self._archive.file_names())
         for base in self.all():
-            if base.saved_ms < saved_ms:
-                self._archive.remove_file(f"{self._role}.base-{base.saved_ms}{_OFFSETS}")
+            if base.saved_ms < saved_ms and self._file(base.saved_ms) in files:
                 self._archive.remove_file(self._file(base.saved_ms))
+
+    def forget_before(self, saved_ms: int) -> None:
+        """Remove the offsets of the bases from before the latest one that is as old as this time."""
+        for base in [each for each in self.all() if each.saved_ms <= saved_ms][:-1]:
+            self._archive.remove_file(self._file(base.saved_ms))
+            self._archive.remove_file(f"{self._role}.base-{base.saved_ms}{_OFFSETS}")
 
     def _file(self, saved_ms: int) -> str:
         return f"{self._role}.base-{saved_ms}.tar.gz"
@@ -126,8 +136,9 @@ def stored_offsets_in(directory: Path) -> dict[Partition, int]:
 
 
 class ArchiveEnd:
-    """Service that saves bases, and removes from the archive what is older than `days`. It starts after all roles.
+    """Service that saves bases, and removes from the archive what is too old. It starts after all roles.
 
+    `days`: for how many days each topic is kept; topics that are not named are kept for ever, and it has one at least.
     `needed` returns the offsets from which on other readers still need the archive.
     """
 
@@ -140,7 +151,7 @@ class ArchiveEnd:
         clock: Clock,
         partitions: Sequence[Partition],
         bases: Sequence[StateBases],
-        days: int,
+        days: Mapping[str, int],
         needed: Callable[[], Iterable[Offsets]] = tuple,
     ) -> None:
         self._archive = archive
@@ -148,7 +159,7 @@ class ArchiveEnd:
         self._clock = clock
         self._partitions = partitions
         self._bases = bases
-        self._kept_ms = days * DAY_MS
+        self._kept_ms = {topic: kept * DAY_MS for topic, kept in days.items()}
         self._needed = needed
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -171,31 +182,40 @@ class ArchiveEnd:
         return await asyncio.to_thread(self._remove_old, self._clock.now_ms(), ends)
 
     def _remove_old(self, now_ms: int, ends: Offsets) -> int:
-        old_enough: list[Base] = []
-        for bases in self._bases:
-            saved = bases.all()
-            if not saved or saved[-1].saved_ms <= now_ms - self._kept_ms // BASES:
+        due_ms = now_ms - min(self._kept_ms.values()) // BASES
+        saved = [bases.all() for bases in self._bases]
+        for bases, of_role in zip(self._bases, saved, strict=True):
+            if not of_role or of_role[-1].saved_ms <= due_ms:
                 bases.save(now_ms, ends)
-            old_enough += [base for base in saved if base.saved_ms <= now_ms - self._kept_ms][-1:]
-        if len(old_enough) < len(self._bases):
+        begin = self._begin(now_ms, saved)
+        if not begin.offsets:
             return 0
-        applied = [base.offsets for base in old_enough]
-        begin = self._begin(max(base.saved_ms for base in old_enough), [*applied, *self._needed()])
         count = self._archive.remove_before(begin)
-        for bases, base in zip(self._bases, old_enough, strict=True):
-            bases.remove_before(base.saved_ms)
+        for bases in self._bases:
+            bases.remove_copies_before(bases.first_after(begin).saved_ms)
+            bases.forget_before(now_ms - max(self._kept_ms.values()))
         if count:
             ARCHIVE_REMOVED.inc(count)
             before = date_of(begin.removed_before_ms)
             logger.info("old records were removed from the archive", segments=count, before=before)
         return count
 
-    def _begin(self, saved_ms: int, applied: Sequence[Offsets]) -> ArchiveBegin:
-        """Return where the archive begins once the segments are removed that nobody needs."""
-        offsets = dict(self._archive.begin().offsets)
-        for partition in self._partitions:
-            limit = min(each[partition] for each in applied if partition in each)
-            ended = [name.end for name in self._archive.names(partition) if name.end <= limit]
-            if ended:
-                offsets[partition] = max(*ended, offsets.get(partition, 0))
-        return ArchiveBegin(saved_ms, offsets)
+    def _begin(self, now_ms: int, saved: Sequence[Sequence[Base]]) -> ArchiveBegin:
+        """Return where the archive begins once the segments are removed that are too old, and that nobody needs."""
+        removed_before_ms, former = self._archive.begin()
+        offsets = dict(former)
+        needed = list(self._needed())
+        for topic, kept_ms in self._kept_ms.items():
+            old_enough = [[base for base in of_role if base.saved_ms <= now_ms - kept_ms][-1:] for of_role in saved]
+            if not all(old_enough):
+                continue
+            applied = [*(base.offsets for (base,) in old_enough), *needed]
+            for partition in self._partitions:
+                if partition.topic != topic:
+                    continue
+                limit = min(each[partition] for each in applied if partition in each)
+                ended = [name.end for name in self._archive.names(partition) if name.end <= limit]
+                if ended:
+                    offsets[partition] = max(*ended, offsets.get(partition, 0))
+                    removed_before_ms = max(removed_before_ms, *(base.saved_ms for (base,) in old_enough))
+        return ArchiveBegin(removed_before_ms, offsets)

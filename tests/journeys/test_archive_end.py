@@ -34,7 +34,8 @@ async def end_archive(data: Path, later_days: int) -> dict[Partition, int]:
     log = ArchivedLog(SqliteLog(data / "log" / "events.db", TOPICS), archive)
     bases = [StateBases(archive, role, data / role, TOPICS, log.identity) for role in ROLES]
     clock = ManualClock(SystemClock().now_ms() + later_days * DAY_MS)
-    await ArchiveEnd(archive, log, clock, PARTITIONS, bases, DAYS).remove_old()
+    days = {partition.topic: DAYS for partition in PARTITIONS}
+    await ArchiveEnd(archive, log, clock, PARTITIONS, bases, days).remove_old()
     await log.close()
     return dict(archive.begin().offsets)
 

@@ -123,8 +123,9 @@ class ArchivedReader:
             if position < removed.offsets.get(partition, 0):
                 raise ConflictError(
                     f"the next record to read of {partition.topic}/{partition.number} is {position}, and the archive"
-                    f" {self._archive.location} has no record from before {date_of(removed.removed_before_ms)} any"
-                    " more: CARILLON_ARCHIVE_DAYS has removed them"
+                    f" {self._archive.location} has no record from before {removed.offsets[partition]} any more:"
+                    f" those are from before {date_of(removed.removed_before_ms)}, and were too old to be kept"
+                    " (CARILLON_ARCHIVE_DAYS)"
                 )
             raise ConflictError(
                 f"{trimmed(partition, position, begin)}. The archive {self._archive.location} lacks them too"

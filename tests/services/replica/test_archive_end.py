@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from analytics.settings import AnalyticsSettings
+from carillon.archive import archive_days
 from services.domain.settings import Settings, SettingsError, load
-from services.domain.topics import REFUSALS, TOPICS
+from services.domain.topics import REFUSALS, TOPICS, archived_partitions
 from services.errors import CarillonError, ConflictError, UnavailableError
 from services.log.archive.archiver import DAY_MS, Archiver
 from services.log.archive.directory import ArchiveDirectory, copy_archive
@@ -36,7 +38,9 @@ class Machine:
         self.bases = StateBases(self.archive, "registry", self.state, TOPICS, self.log.identity)
         self.needed: Mapping[Partition, int] = {}
         self.end = ArchiveEnd(
-            *(self.archive, self.log, self.clock, [*COMMANDS, UNREAD], [self.bases], DAYS), lambda: [self.needed]
+            *(self.archive, self.log, self.clock, [*COMMANDS, UNREAD], [self.bases]),
+            {COMMANDS[0].topic: DAYS, UNREAD.topic: DAYS},
+            lambda: [self.needed],
         )
 
     async def work(self, *tokens: str) -> dict[str, int]:
@@ -77,7 +81,7 @@ async def test_records_go_once_an_old_copy_has_applied_them(machine: Machine) ->
     assert begin.offsets == {**dict.fromkeys(COMMANDS, 2), UNREAD: 6}
     assert await machine.log.begins(COMMANDS) == dict.fromkeys(COMMANDS, 2)
     assert await machine.later(0) == 0, "what is gone is not removed again"
-    with pytest.raises(ConflictError, match="no record from before 2026-09-21 any more: CARILLON_ARCHIVE_DAYS"):
+    with pytest.raises(ConflictError, match="no record from before 2 any more: those are from before 2026-09-21"):
         await machine.log.open({COMMANDS[0]: 1})
 
     first = machine.bases.first_after(begin)
@@ -170,6 +174,34 @@ async def test_without_a_copy_of_its_state_a_role_says_what_to_do(machine: Machi
         ConflictError, match="no copy of the state of registry from then on: put its folder states back"
     ):
         machine.bases.first_after(machine.archive.begin())
+
+
+async def test_each_topic_has_an_end_of_its_own(tmp_path: Path) -> None:
+    """The copies of states are no older than the shortest one asks for; what they had applied is known for longer."""
+    machine = Machine(tmp_path)
+    ends = {COMMANDS[0].topic: 40, UNREAD.topic: 4}
+    machine.end = ArchiveEnd(*(machine.archive, machine.log, machine.clock, [*COMMANDS, UNREAD], [machine.bases]), ends)
+    for _ in range(50):
+        await machine.work("a")
+        await machine.later(1)
+        assert len(list((machine.archive.path / "states").glob("*.tar.gz"))) <= 6
+    assert len(machine.bases.all()) <= 42
+    begins = await machine.log.begins([COMMANDS[0], UNREAD])
+    assert begins[UNREAD] >= 44
+    assert 4 <= begins[COMMANDS[0]] <= 10
+    await machine.log.close()
+
+
+def test_classes_of_data_end_in_the_archive_too() -> None:
+    def days(**env: str) -> Mapping[str, int]:
+        return archive_days(load(AnalyticsSettings, {f"CARILLON_{name}": value for name, value in env.items()}))
+
+    assert days() == {}
+    assert days(CONTENT_DAYS="90") == dict.fromkeys(("push-commands", "task-commands", "tasks", "drafts"), 90)
+    assert days(CONTENT_DAYS="5")["tasks"] == 36, "they come into the archive after 35 days"
+    all_ends = days(ARCHIVE_DAYS="800", SESSION_DAYS="100", AUDIT_DAYS="900")
+    assert (all_ends["sessions"], all_ends["log-ins"], all_ends["deliveries"]) == (100, 800, 800)
+    assert all_ends.keys() == {partition.topic for partition in archived_partitions(1)}
 
 
 @pytest.mark.parametrize(
