@@ -1,7 +1,7 @@
 """Wiring of the console role, the web page of operators and teams."""
 
 from console.app import console_app
-from console.devices.erasures import ErasureDirectory
+from console.devices.erasures import ErasureDirectory, ErasureEnds
 from console.first_start import FirstStart
 from console.overview.installation import Observer
 from console.settings import ROLE_NAME, ConsoleSettings
@@ -22,11 +22,13 @@ def build(settings: ConsoleSettings, context: RoleContext) -> BuiltRole:
     # Half of the connections are left for pages and forms.
     feeds = Feeds(context.clock, pages_limits(hard_file_limit()).connections // 2)
     hangs = HangWatch()
+    observer = Observer(board, context.clock)
+    ends = ErasureEnds(erasures, observer, board, context.peers, context.clock)
     return BuiltRole(
         ROLE_NAME,
-        [accounts, erasures, FirstStart(settings, context.peers), feeds, hangs],
+        [accounts, erasures, ends, FirstStart(settings, context.peers), feeds, hangs],
         followers=[accounts.followed],
-        pages=console_app(settings, context, accounts, Observer(board, context.clock), erasures, feeds, hangs),
+        pages=console_app(settings, context, accounts, observer, erasures, feeds, hangs),
     )
 
 

@@ -8,7 +8,7 @@ from carillon.commands.output import as_json, device_count, print_json, print_ta
 from carillon.commands.role_calls import call_registry, command_origin
 from carillon.installation.chosen import named_console
 from carillon.installation.remote import ConsoleClient, console_client
-from console.devices.answers import ErasedPerson, ErasureList, Person, PersonPage
+from console.devices.answers import ErasedPerson, Erasure, ErasureList, Person, PersonPage
 from console.devices.erasures import NOT_FORGOTTEN
 from protos.registry.v1.registry_pb2 import ErasePersonRequest
 
@@ -127,10 +127,10 @@ def _confirm(devices: int) -> None:
 @click.option("--app", "appkey", required=True, metavar="APPKEY", help="The app.")
 @as_json
 def erasures(appkey: str, as_json: bool) -> None:
-    """List the erasures of an app, the latest first: done, or the roles that have not forgotten the person yet.
+    """List the erasures of an app, the latest first: when they were done, or the roles that they wait for.
 
-    None says who the person was. Backups from before an erasure are kept until the printed time, if the console has
-    CARILLON_BACKUP_DAYS.
+    None says who the person was. Backups from before an erasure was done are kept until the printed time, if the
+    console has CARILLON_BACKUP_DAYS.
     """
     console, found, waiting, cursor = console_client(), [], [], ""
     while True:
@@ -155,7 +155,7 @@ def erasures(appkey: str, as_json: bool) -> None:
                 "time": time_text(erasure.time_ms),
                 "devices": erasure.devices,
                 "by": erasure.actor or "operator",
-                "state": "done" if erasure.state == "done" else f"waiting for {', '.join(erasure.waiting_for)}",
+                "state": _state(erasure),
                 "backups until": time_text(erasure.backups_until_ms) if erasure.backups_until_ms else "not known",
             }
             for erasure in found
@@ -163,6 +163,12 @@ def erasures(appkey: str, as_json: bool) -> None:
         "Nobody was erased from the app.",
         ["devices"],
     )
+
+
+def _state(erasure: Erasure) -> str:
+    if erasure.done_ms is not None:
+        return f"done {time_text(erasure.done_ms)}"
+    return f"waiting for {', '.join(erasure.waiting_for) or 'its end to be recorded'}"
 
 
 def _whole(appkey: str, name: str) -> Person:

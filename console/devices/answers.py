@@ -210,13 +210,15 @@ class Erasure(msgspec.Struct, frozen=True):
     devices: Annotated[int, described("Devices that were erased.")]
     time_ms: Annotated[int, described("When the erasure was recorded.")]
     actor: Annotated[str, described("Who asked for it: user/ID or token/ID; empty for an operator.")]
-    state: Annotated[ErasureState, described("`done`: every role that is running has forgotten the person.")]
+    state: Annotated[ErasureState, described("`done`: every role has forgotten the person, and the log says so.")]
     waiting_for: Annotated[
         list[str],
         described("Roles that have not forgotten the person on their disks yet, or are away at present."),
     ]
+    done_ms: Annotated[int | None, described("When every role had forgotten the person; null until it is recorded.")]
     backups_until_ms: Annotated[
-        int | None, described("Until when backups from before the erasure are kept; null where that is not known.")
+        int | None,
+        described("Until when backups from before `done_ms` are kept; null until then, and where that is not known."),
     ]
 
 
@@ -278,14 +280,14 @@ class Statistics(msgspec.Struct, frozen=True):
 
 
 def erasure_answer(erasure: KnownErasure, installation: InstallationState, backup_days: int | None) -> Erasure:
-    waiting = waiting_for(installation, erasure)
     return Erasure(
         erasure.erasure_id,
         erasure.devices,
         erasure.time_ms,
         erasure.actor,
-        "waiting" if waiting else "done",
-        waiting,
+        "waiting" if erasure.done_ms is None else "done",
+        waiting_for(installation, erasure),
+        erasure.done_ms,
         backups_until_ms(erasure, backup_days),
     )
 

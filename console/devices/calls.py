@@ -95,10 +95,10 @@ async def erase_person(backend: Backend, requester: Requester, params: ErasurePa
 
 
 async def list_erasures(backend: Backend, requester: Requester, params: ErasureListParams) -> ErasureList:
-    """List the erasures of an app, the latest first, each with the roles that have not forgotten the person yet.
+    """List the erasures of an app, the latest first, each with the time of its end or the roles that it waits for.
 
-    An erasure is done when every role has forgotten the person in what it keeps on disk too. A process that does not
-    answer forgets before it is ready again; until then the erasure waits for its role.
+    An erasure is done when every role has forgotten the person in what it keeps on disk too, and the log says when. A
+    process that does not answer forgets before it is ready again; until then the erasure waits for its role.
     """
     app = app_of(backend, params.appkey)
     return await actions.list_erasures(backend, app.appkey, params.cursor, params.limit)

@@ -96,11 +96,15 @@ class Observer:
         self._clock = clock
         self._since_ms = clock.now_ms()
 
+    @property
+    def is_early(self) -> bool:
+        """Whether the board may not have heard of all processes yet, which announce themselves within seconds."""
+        return self._clock.now_ms() - self._since_ms <= SILENT_MS
+
     async def read(self) -> InstallationState:
         """Return the present state of the installation."""
         board, now_ms = self._board, self._clock.now_ms()
-        # Processes announce themselves within seconds; until then an absent one does not count as missing.
-        is_early = now_ms - self._since_ms <= SILENT_MS
+        is_early = self.is_early  # an absent process does not count as missing
         processes = board.processes()
         present = [each for each in processes if not each.is_silent(now_ms)]
         results = {name for each in present for name in each.rates if name.startswith("result ")}

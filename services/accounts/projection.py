@@ -37,7 +37,8 @@ class AccountRules:
 
     def apply(self, record: Record, message: Any) -> None:
         if isinstance(message, ErasureFact):
-            self._forget(message)
+            if message.HasField("erased"):
+                self._forget(message)
         else:
             apply(self._accounts, message)
 

@@ -10,14 +10,19 @@ from services.process.metrics import ERASURES_APPLIED
 from services.replica.positions import AppliedPositions
 
 
-def erasure_of(record: Record) -> ErasureFact | None:
-    """Return the erasure of a person that a record is; None for any other fact, and one that cannot be read."""
+def erasure_fact(record: Record) -> ErasureFact | None:
+    """Return the fact of a record of `erasures`; None if it cannot be read."""
     try:
-        fact = ErasureFact.FromString(record.value)
+        return ErasureFact.FromString(record.value)
     except DecodeError as error:
         logger.error("a record of erasures cannot be read", offset=record.offset, error=str(error))
         return None
-    return fact if fact.HasField("erased") else None
+
+
+def erasure_of(record: Record) -> ErasureFact | None:
+    """Return the erasure of a person that a record is; None for any other fact, and one that cannot be read."""
+    fact = erasure_fact(record)
+    return fact if fact is not None and fact.HasField("erased") else None
 
 
 def export_applied_erasures(role: str, part: str, applied: AppliedPositions) -> None:

@@ -29,6 +29,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "RevokeDeviceKey": (OPERATOR,),
         "RevokeAppKeys": (OPERATOR,),
         "ErasePerson": (OPERATOR, "accounts"),
+        "NoteErasureDone": ("console",),
         "FindDevices": ("edge", "gateway", "registry", "scheduling", "console", "accounts"),
         "FindAliases": ("edge", "scheduling", "delivery", "console", "accounts", "registry"),
         "GetDevices": ("edge", "gateway", "console", "registry"),

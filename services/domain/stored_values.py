@@ -188,6 +188,7 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
         ),
     },
     "registry.v1.DeviceCommand": {Sort.DEVICE_ID: "token", Sort.NEITHER: "appkey session"},
+    "registry.v1.ErasureDone": {Sort.NEITHER: "erasure_id appkey"},
     "registry.v1.ErasedDevice": {Sort.NEITHER: "partition number former_numbers token_name"},
     "registry.v1.Identity": {Sort.APP: "keys tags", Sort.NEITHER: "mode"},
     "registry.v1.KeyFingerprint": {Sort.NEITHER: "purpose fingerprint predecessor switched_ms predecessor_dropped"},

@@ -11,9 +11,10 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
-from protos.registry.v1.erasures_pb2 import ErasedDevice, ErasureFact, PersonErased
+from protos.registry.v1.erasures_pb2 import ErasedDevice, ErasureDone, ErasureFact, PersonErased
 from protos.registry.v1.registry_pb2 import (
     ErasePersonRequest,
     ErasePersonResponse,
@@ -22,7 +23,7 @@ from protos.registry.v1.registry_pb2 import (
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain import ids
-from services.domain.applied_erasures import erasure_of
+from services.domain.applied_erasures import erasure_fact
 from services.domain.command_writer import Command, CommandWriter
 from services.domain.ids import RecordStamp
 from services.domain.ios_tokens import spellings
@@ -53,6 +54,16 @@ _SEALING_OFF = (
 )
 
 
+class RecordedErasure(NamedTuple):
+    """An erasure in the log, and whether the log says that every role has forgotten the person."""
+
+    fact: ErasureFact
+    is_done: bool
+
+
+KnownErasure = Callable[[str], Awaitable[RecordedErasure | None]]
+
+
 class PersonErasure:
     """Finds the devices of a person and appends the fact that they are erased."""
 
@@ -61,9 +72,9 @@ class PersonErasure:
         context: RoleContext,
         writer: CommandWriter,
         partitions: int,
-        known: Callable[[str], Awaitable[ErasureFact | None]],
+        known: KnownErasure,
     ) -> None:
-        """`known` returns the fact of an erasure with this id, if there is one."""
+        """`known` returns the erasure with an id that is in the log now, if there is one."""
         self._context = context
         self._writer = writer
         self._partitions = partitions
@@ -77,8 +88,8 @@ class PersonErasure:
         log = sealed_log_of(self._context.log)
         if log is None or not log.seals:
             raise ConflictError(_SEALING_OFF)
-        if request.erasure_id and not request.dry_run and (fact := await self._known(request.erasure_id)):
-            return _answer(fact)
+        if request.erasure_id and not request.dry_run and (known := await self._known(request.erasure_id)):
+            return _answer(known.fact)
         devices, aliases = await self._found(appkey, request)
         if not devices:
             raise NotFoundError(Code.APP_WITHOUT_DEVICE, appkey=appkey)
@@ -91,6 +102,15 @@ class PersonErasure:
         await self._writer.append([Command(ERASURES, fact.erased.erasure_id.encode(), fact)], origin)
         reached(Point.ERASURE_APPENDED)
         return _answer(fact)
+
+    async def note_done(self, erasure_id: str) -> None:
+        """Append the fact that an erasure is done, unless it is there. NotFoundError: there is no such erasure."""
+        known = await self._known(erasure_id)
+        if known is None:
+            raise NotFoundError("there is no erasure with this id")
+        if not known.is_done:
+            done = ErasureFact(done=ErasureDone(erasure_id=erasure_id, appkey=known.fact.erased.appkey))
+            await self._writer.append([Command(ERASURES, erasure_id.encode(), done)])
 
     async def _found(self, appkey: str, request: ErasePersonRequest) -> tuple[Sequence[Device], Collection[str]]:
         """Return the devices of the person, and the aliases that are nobody else's."""
@@ -194,6 +214,7 @@ class ErasureWorker:
         self._are_resealed = are_resealed
         self._stamp = RecordStamp("registry")
         self._facts: list[tuple[int, ErasureFact]] = []
+        self._done_ids: set[str] = set()
         self._done: deque[tuple[int, Mapping[Partition, int]]] = deque()
         self._applied_until = 0
         self._wrote = False
@@ -224,14 +245,15 @@ class ErasureWorker:
             reading.cancel()
             await asyncio.wait([reading])
 
-    async def known(self, erasure_id: str) -> ErasureFact | None:
-        """Return the fact of an erasure in the log now; None: there is none with this id.
+    async def known(self, erasure_id: str) -> RecordedErasure | None:
+        """Return the erasure with this id that is in the log now; None: there is none.
 
         UnavailableError: the log does not answer.
         """
         if not await self._reader.refresh():
             raise UnavailableError("the log of erasures cannot be read; try again")
-        return next((fact for _, fact in self._facts if fact.erased.erasure_id == erasure_id), None)
+        found = next((fact for _, fact in self._facts if fact.erased.erasure_id == erasure_id), None)
+        return found and RecordedErasure(found, erasure_id in self._done_ids)
 
     def applied_until(self) -> float:
         """Return up to which offset the erased devices are stubs, in the alias index too; a standby has no limit."""
@@ -258,9 +280,14 @@ class ErasureWorker:
                 each.cancel()
 
     def _note(self, record: Record) -> None:
-        if fact := erasure_of(record):
-            self._facts.append((record.offset, fact))
-            self._wake_up.set()
+        if (fact := erasure_fact(record)) is None:
+            return
+        match fact.WhichOneof("fact"):
+            case "erased":
+                self._facts.append((record.offset, fact))
+                self._wake_up.set()
+            case "done":
+                self._done_ids.add(fact.done.erasure_id)
 
     async def _erase(self, facts: Sequence[ErasureFact]) -> None:
         log = sealed_log_of(self._log)

@@ -1,6 +1,6 @@
 """RegistryService: changes of apps, which are decided here, revocations, which become commands, and queries."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from protos.registry.v1.apps_pb2 import (
@@ -17,7 +17,6 @@ from protos.registry.v1.apps_pb2 import (
     TeamWebhooks,
 )
 from protos.registry.v1.devices_pb2 import DeviceCommand, RevokeAllKeys, RevokeKey
-from protos.registry.v1.erasures_pb2 import ErasureFact
 from protos.registry.v1.registry_pb2 import (
     ChangeWebhookRequest,
     ChangeWebhookResponse,
@@ -51,6 +50,8 @@ from protos.registry.v1.registry_pb2 import (
     ListInvalidTokensResponse,
     ListTeamWebhooksRequest,
     ListTeamWebhooksResponse,
+    NoteErasureDoneRequest,
+    NoteErasureDoneResponse,
     NoteKeyFingerprintRequest,
     NoteKeyFingerprintResponse,
     NoteKeysCopiedRequest,
@@ -108,7 +109,7 @@ from services.registry.app_settings import (
     secret_kept,
     settings_changed,
 )
-from services.registry.erasures import PersonErasure
+from services.registry.erasures import KnownErasure, PersonErasure
 from services.registry.key_rotation import ChangeQueue, KeyRotation
 from services.registry.pauses import Pauses
 from services.registry.queries import AliasRanking, RegistryQueries
@@ -136,7 +137,7 @@ class RegistryServicer(RegistryServiceServicer):
         settings: Settings,
         tenure: RegistryTenure,
         epochs: AppEpochs | None,
-        known_erasure: Callable[[str], Awaitable[ErasureFact | None]],
+        known_erasure: KnownErasure,
         *,
         new_appkey: Callable[[], str] = ids.new_appkey,
         new_secret: Callable[[], str] = ids.new_secret,
@@ -337,6 +338,12 @@ class RegistryServicer(RegistryServiceServicer):
         answer = await self._changes.make(partial(self._erasure.erase, self._app(request.appkey).appkey, request))
         self._tenure.confirm()
         return answer
+
+    async def NoteErasureDone(self, request: NoteErasureDoneRequest, context: Context) -> NoteErasureDoneResponse:
+        self._check_owner()
+        await self._changes.make(partial(self._erasure.note_done, request.erasure_id))
+        self._tenure.confirm()
+        return NoteErasureDoneResponse()
 
     async def Seal(self, request: SealRequest, context: Context) -> SealResponse:
         self._check_owner()

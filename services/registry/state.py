@@ -118,7 +118,8 @@ class DeviceState:
 
     def apply(self, record: Record, message: DeviceFact | SessionFact | ErasureFact) -> None:
         if isinstance(message, ErasureFact):
-            self._forget(message)
+            if message.HasField("erased"):
+                self._forget(message)
             return
         if isinstance(message, SessionFact):
             if message.HasField("attributes_changed"):

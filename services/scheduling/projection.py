@@ -35,7 +35,8 @@ class TaskRules:
 
     def apply(self, record: Record, message: Any) -> None:
         if isinstance(message, ErasureFact):
-            self._forget(message)
+            if message.HasField("erased"):
+                self._forget(message)
         else:
             apply(self._tasks, record.partition, message)
 

@@ -1,16 +1,14 @@
 """Targeting's projection: bitmap indexes in memory, folded from `devices` and `sessions`, with snapshots on disk."""
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from google.protobuf.message import DecodeError
-
-from protos.registry.v1.erasures_pb2 import ErasureFact, PersonErased
+from protos.registry.v1.erasures_pb2 import PersonErased
+from services.domain.applied_erasures import erasure_of
 from services.domain.topics import ERASURES_PARTITION
 from services.errors import UnavailableError
 from services.log.identity import check_log_identity
@@ -140,8 +138,8 @@ class TargetingProjection:
         )
 
     def _note_erasure(self, record: Record) -> None:
-        with contextlib.suppress(DecodeError):
-            self._erasures.append((record.offset, ErasureFact.FromString(record.value).erased))
+        if fact := erasure_of(record):
+            self._erasures.append((record.offset, fact.erased))
             self._erased.set()
 
     def _check_erasures(self) -> int:

@@ -14,8 +14,13 @@ from click.testing import CliRunner
 from carillon.main import main
 from protos.accounts.v1.accounts_pb2 import ApprovalRules
 from protos.accounts.v1.service_pb2 import UpdateTeamRequest
+from protos.registry.v1.erasures_pb2 import ErasureFact
+from protos.registry.v1.registry_pb2 import NoteErasureDoneRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.call_permissions import EVERY_ROLE
-from services.domain.topics import ERASURES_PARTITION, decode
+from services.domain.topics import ERASURES, ERASURES_PARTITION, decode
+from services.errors import NotFoundError
+from services.log.port import NewRecord
 from services.process.clock import ManualClock
 from testkit.waiting import until
 from tests.console.announcements import announce, some_time_later, status_of
@@ -61,6 +66,20 @@ def announce_applied(console: ConsoleInstallation, until: int, **others: int) ->
     announce(console, **statuses)
 
 
+async def facts_of_erasures(console: ConsoleInstallation) -> list[ErasureFact]:
+    return [decode(record) for record in (await console.log.select({ERASURES_PARTITION: 0}, 10)).records]
+
+
+async def recorded(program: Program, appkey: str) -> Any:
+    """Return the only erasure of an app, once the log says that it is done."""
+
+    async def done() -> Any:
+        (erasure,) = (await listed(program, appkey))["erasures"]
+        return erasure["done_ms"] is not None and erasure
+
+    return await until(done)
+
+
 async def test_a_person_is_erased_and_the_list_says_when_every_role_has_forgotten(
     sealed: ConsoleInstallation,
 ) -> None:
@@ -84,14 +103,54 @@ async def test_a_person_is_erased_and_the_list_says_when_every_role_has_forgotte
     (waiting,) = (await listed(administrator, appkey))["erasures"]
     assert (waiting["erasure_id"], waiting["state"]) == (answer.json()["erasure_id"], "waiting")
     assert waiting["waiting_for"] == list(EVERY_ROLE)
-    assert waiting["backups_until_ms"] == answer.json()["time_ms"] + 30 * DAY_MS
+    assert (waiting["done_ms"], waiting["backups_until_ms"]) == (None, None)
     announce_applied(sealed, 1, analytics=0)
     assert (await listed(administrator, appkey))["erasures"][0]["waiting_for"] == ["analytics"]
-    announce_applied(sealed, 1)
-    (done,) = (await listed(administrator, appkey))["erasures"]
-    assert (done["state"], done["waiting_for"]) == ("done", [])
     some_time_later(sealed)
     assert "delivery" in (await listed(administrator, appkey))["erasures"][0]["waiting_for"], "it is silent"
+    announce_applied(sealed, 1)
+    done = await recorded(administrator, appkey)
+    assert (done["state"], done["waiting_for"], done["done_ms"]) == ("done", [], sealed.clock.now_ms())
+    assert done["backups_until_ms"] == done["done_ms"] + 30 * DAY_MS
+    some_time_later(sealed)
+    announce_applied(sealed, 0)
+    assert (await listed(administrator, appkey))["erasures"] == [done], "a role that is away later changes nothing"
+    assert [fact.WhichOneof("fact") for fact in await facts_of_erasures(sealed)] == ["erased", "done"]
+
+
+async def test_a_console_that_has_just_begun_and_a_registry_that_is_away_end_nothing(
+    sealed: ConsoleInstallation,
+) -> None:
+    programs = Programs(sealed)
+    _, appkey, administrator = await app_of_team(sealed, programs, "administrator")
+    await erase(administrator, appkey, alias="user-0")
+    announce_applied(sealed, 1)
+    (early,) = (await listed(administrator, appkey))["erasures"]
+    assert (early["state"], early["waiting_for"]) == ("waiting", []), "other processes may not have been heard of yet"
+    some_time_later(sealed)
+    with sealed.servers["registry"].away():
+        announce_applied(sealed, 1)
+        assert (await listed(administrator, appkey))["erasures"][0]["done_ms"] is None
+    announce_applied(sealed, 1)
+    assert (await recorded(administrator, appkey))["done_ms"] == sealed.clock.now_ms()
+
+
+async def test_a_repeated_end_is_recorded_once_and_a_second_record_of_it_changes_nothing(
+    sealed: ConsoleInstallation,
+) -> None:
+    programs = Programs(sealed)
+    _, appkey, administrator = await app_of_team(sealed, programs, "administrator")
+    erasure_id = (await erase(administrator, appkey, alias="user-0")).json()["erasure_id"]
+    registry: Any = RegistryServiceStub(sealed.peers.all("registry")[0])
+    for _ in range(2):
+        await registry.NoteErasureDone(NoteErasureDoneRequest(erasure_id=erasure_id))
+    with pytest.raises(NotFoundError):
+        await registry.NoteErasureDone(NoteErasureDoneRequest(erasure_id="0123456789abcdef"))
+    first, done = await facts_of_erasures(sealed)
+    done.meta.time_ms += 1
+    await sealed.log.append([NewRecord(ERASURES.name, 0, b"id", fact.SerializeToString()) for fact in (first, done)])
+    (shown,) = (await listed(administrator, appkey))["erasures"]
+    assert (shown["erasure_id"], shown["done_ms"]) == (erasure_id, done.meta.time_ms - 1)
 
 
 async def test_the_latest_erasures_come_first_in_pages(sealed: ConsoleInstallation) -> None:
@@ -122,8 +181,13 @@ async def test_the_page_of_a_device_erases_its_person_and_names_what_is_lost(sea
     assert "The person is erased." in listed
     assert "waits for edge, gateway, registry" in listed
     assert "user-0" not in listed
+    some_time_later(sealed)
     announce_applied(sealed, 1)
-    assert "waits for" not in text_of(await root.get(f"/apps/{appkey}/erasures"))
+
+    async def is_done() -> bool:
+        return "done 20" in text_of(await root.get(f"/apps/{appkey}/erasures"))
+
+    await until(is_done)
     assert (await root.post(f"/apps/{appkey}/erasures", token="nobody")).status_code == 404
 
 
@@ -241,10 +305,12 @@ async def test_where_nothing_is_sealed_nobody_is_erased(console: ConsoleInstalla
 async def test_the_command_lists_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     def erasure(number: int, **changes: Any) -> dict[str, Any]:
         known = {"erasure_id": f"e{number}", "devices": 2, "time_ms": START_MS, "actor": "user/1", "state": "done"}
-        return {**known, "waiting_for": [], "backups_until_ms": None, **changes}
+        return {**known, "waiting_for": [], "done_ms": START_MS, "backups_until_ms": None, **changes}
 
     unconfirmed = {"erasure_id": "e0", "devices": 1, "created_ms": START_MS, "expires_ms": START_MS, "actor": "user/2"}
-    waiting = erasure(1, state="waiting", waiting_for=["delivery", "analytics"], backups_until_ms=START_MS + DAY_MS)
+    waiting = erasure(
+        1, state="waiting", waiting_for=["delivery", "analytics"], done_ms=None, backups_until_ms=START_MS + DAY_MS
+    )
     pages = {
         "": {"erasures": [waiting], "unconfirmed": [unconfirmed], "next": "7"},
         "7": {"erasures": [erasure(2)], "next": ""},
@@ -257,7 +323,7 @@ async def test_the_command_lists_all_pages(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("carillon.commands.person.console_client", Client)
     shown = CliRunner().invoke(main, ["person", "erasures", "--app", "1"], env={"COLUMNS": "200"}).stdout
     assert "waiting for delivery, analytics" in shown
-    assert "not known" in shown
+    assert ("not known" in shown, "done 20" in shown) == (True, True)
     assert "Erasure e0 of 1 device, by user/2, waits until" in shown
     printed = CliRunner().invoke(main, ["person", "erasures", "--app", "1", "--json"]).stdout
     assert [json.loads(line)["erasure_id"] for line in printed.splitlines()] == ["e1", "e2"]
