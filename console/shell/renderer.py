@@ -74,9 +74,9 @@ class Renderer:
     """A Jinja2 environment in which a name that is not given is an error.
 
     Every template has `visit`, `notice` and `shown_once`, the functions `static`, `path_of_push`, `devices_report`,
-    `advice_for`, `problems_of`, `share_percent` and `_`, and the filters `moment`, `ago`, `duration`, `span`,
-    `detail_line`, `reason`, `service`, `audience`, `audience_of_push`, `audience_names`, `condition`, `device_had`,
-    `visible`, `number` and `share_of`.
+    `advice_for`, `has_wrong_field`, `problems_of`, `share_percent` and `_`, and the filters `moment`, `ago`,
+    `duration`, `span`, `detail_line`, `reason`, `service`, `audience`, `audience_of_push`, `audience_names`,
+    `condition`, `device_had`, `visible`, `number` and `share_of`.
     """
 
     def __init__(self, files: StaticFiles, clock: Clock) -> None:
@@ -99,6 +99,7 @@ class Renderer:
             "path_of_push": path_of_push,
             "devices_report": devices_report,
             "advice_for": _advice_for,
+            "has_wrong_field": _has_wrong_field,
             "problems_of": _problems_of,
             "share_percent": share_percent,
         }
@@ -152,6 +153,12 @@ def _in_language(function: Callable[..., Any]) -> Callable[..., Any]:
 def _advice_for(context: Context, field: str) -> str:
     """Return what is wrong with a field of the form; "" if the page shows no problem, or problems of other fields."""
     return next((each.advice for each in _problems_of(context.get("problem")) if each.field == field), "")
+
+
+@pass_context
+def _has_wrong_field(context: Context) -> bool:
+    """Return whether the page shows a problem of a field, which has the focus then."""
+    return any(each.field for each in _problems_of(context.get("problem")))
 
 
 def _problems_of(problem: object) -> Sequence[FormProblem]:

@@ -56,6 +56,8 @@ async def test_an_app_is_registered_for_a_team_and_its_secret_is_shown_once(cons
     )
     refused = await root.post("/apps/new", **{**form, "package": "no package"})
     assert set(re.findall('href="#f-([a-z_]+)"', refused.text)) == {"name", "package"}
+    refused = await root.post("/apps/new", **{**form, "name": "News", "package": "no package"})
+    assert re.findall(r'id="f-([a-z_]+)"[^>]* autofocus', refused.text) == ["package"]
     made = await root.post("/apps/new", **{**form, "name": "News & <more>"})
     page = await root.get(made.headers["location"])
     assert "News & <more>" in text_of(page)
