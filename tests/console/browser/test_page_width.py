@@ -4,14 +4,21 @@ import json
 
 from playwright.async_api import Page
 
-from protos.analytics.v1.analytics_pb2 import BroadcastRow, ChannelCounts, StatisticsResponse
+from protos.analytics.v1.analytics_pb2 import (
+    AuditDeviceResponse,
+    BroadcastRow,
+    ChannelCounts,
+    StatisticsResponse,
+    TimelineEntry,
+)
 from tests.console.browser.chromium import chromium_page
 from tests.console.conftest import START_MS, ConsoleInstallation
-from tests.console.pushes.test_pages import MSGID, audit
+from tests.console.pushes.test_pages import MSGID, audit, device, push_of_app, viewer_of
 from tests.console.pushes.test_scheduled import scheduled
 from tests.console.send.test_pages import sender_of
 
 WIDTHS = (390, 1280)
+NARROW_PHONE = 360
 LONG_NAME = "An app with a long name " + "W" * 35
 URL = "https://news.example.org/" + "a-very-long-path-of-an-article/" * 4 + "x" * 60
 COUNTS = dict.fromkeys(("target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled"), 1357)
@@ -68,4 +75,26 @@ async def test_the_tasks_stay_within_the_page_and_their_times_in_a_line(console:
             )
             if (wide := await too_wide(page)) or max(heights) > 1:
                 found[width] = wide, heights
+    assert found == {}
+
+
+async def test_the_facts_of_a_device_stay_within_their_card(console: ConsoleInstallation) -> None:
+    appkey = await push_of_app(console)
+    await device(console, appkey, "token-1", "alice")
+    left = TimelineEntry(first_ms=START_MS, last_ms=START_MS, event="disconnected", count=1)
+    console.analytics.devices["token-1"] = AuditDeviceResponse(timeline=[left])
+    found = {}
+    async with chromium_page(await viewer_of(console)) as page:
+        await page.goto(f"/apps/{appkey}/device?name=token-1")
+        for width in (NARROW_PHONE, *WIDTHS):
+            await page.set_viewport_size({"width": width, "height": 800})
+            outside = await page.evaluate(
+                """() => [...document.querySelectorAll(".facts time, .facts .badge")]
+                  .filter(element => element.getBoundingClientRect().right
+                    > element.closest("dd").getBoundingClientRect().right + 1)
+                  .map(element => element.innerText)"""
+            )
+            lines = await page.evaluate("[...document.querySelectorAll('time')].map(t => t.getClientRects().length)")
+            if outside or max(lines) > 1:
+                found[width] = outside, lines
     assert found == {}
