@@ -33,7 +33,7 @@ async def test_a_push_page_says_who_sent_it_to_whom_and_how(console: ConsoleInst
         "Sent 2026-09-21 22:13:20 by amara",
         "Time to live 2 hours",
         "Messages a second 1",
-        "Click A click opens https://example.org/",
+        "When tapped A click opens https://example.org/",
     ):
         assert told in words, words
     assert console.analytics.asked[-1] == AuditActionsRequest(

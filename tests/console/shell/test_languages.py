@@ -61,6 +61,16 @@ def test_the_name_of_a_button_has_its_visible_words() -> None:
         assert wrong == [], language.tag
 
 
+def test_chinese_names_of_parts_tokens_and_times_are_those_of_the_trade() -> None:
+    chinese = Languages().chosen("zh", "")
+    words = {
+        **{"Roles": "组件", "Token": "设备 Token", "API token": "API 令牌", "Explain": "查原因"},
+        **{"What happened": "事件记录", "After": "耗时", "Half within": "50% 设备用时"},
+    }
+    assert {text: chinese.gettext(text) for text in words} == words
+    assert "令牌" not in chinese.gettext("The device with the token %(token)s is erased for ever")
+
+
 def test_the_language_is_the_users_or_else_the_best_of_the_browser() -> None:
     languages = Languages()
     chosen = {
