@@ -30,7 +30,6 @@ class AnalyticsSettings(Settings, frozen=True, kw_only=True):
 
     clickhouse_url: str | None = None
     ack_delay_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 900
-    erasure_batch_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 3600
     history_days: Annotated[int, msgspec.Meta(ge=31, le=36_500)] = DEFAULT_HISTORY_DAYS
     session_days: Annotated[int, msgspec.Meta(ge=31, le=36_500)] | None = None
     content_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] | None = None

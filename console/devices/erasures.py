@@ -19,8 +19,8 @@ from services.replica.peers import Peers
 from services.replica.status_board import StatusBoard
 
 NOT_FORGOTTEN = (
-    "copies of a token in unused parts of the registry's files, until `carillon replay registry` makes them anew",
-    "rows of analytics in ClickHouse, until its next batch (CARILLON_ERASURE_BATCH_S)",
+    "rows of analytics in ClickHouse, and unused parts of the states' files, until the next batch"
+    " (CARILLON_ERASURE_BATCH_S)",
     "records from before `carillon keys seal`, in the log, its archive and its backups",
     "contents of pushes to more than 16 devices, bodies of drafts, and answers to requests with an idempotency key",
     "copies of states in the archive of the log, until the next ones are saved",

@@ -20,8 +20,8 @@ from services.accounts.log_ins.server import LogInServicer
 from services.accounts.projection import AccountsProjection
 from services.accounts.server import AccountsServicer
 from services.accounts.settings import ROLE_NAME, AccountsSettings
-from services.domain.applied_erasures import export_applied_erasures
 from services.domain.command_writer import CommandWriter
+from services.domain.file_purges import FilePurger, forgotten_by
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.log.port import Log
@@ -39,7 +39,7 @@ def build(settings: AccountsSettings, context: RoleContext, hasher: argon2.Passw
     """Wire the role: read its own facts, then answer calls, send what was approved, and note drafts that expire."""
     projection = AccountsProjection(settings, settings.state_dir(ROLE_NAME), context.log, context.clock)
     follower, committed = projection.follower, projection.committed
-    export_applied_erasures(ROLE_NAME, "state", follower.applied)
+    purger = FilePurger(ROLE_NAME, [projection.store], forgotten_by(follower), context.clock, settings)
     writer = FactWriter(follower, projection.accounts, context.clock)
     commands = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     sender = DraftSender(follower, committed, writer, commands)
@@ -54,7 +54,7 @@ def build(settings: AccountsSettings, context: RoleContext, hasher: argon2.Passw
     positions = PositionsServicer(follower.applied, context.apps.applied)
     return BuiltRole(
         ROLE_NAME,
-        services=[projection, sender, expiries, erasure_sender],
+        services=[projection, purger, sender, expiries, erasure_sender],
         servicers=[
             lambda server: add_AccountsServiceServicer_to_server(accounts, server),
             lambda server: add_LogInServiceServicer_to_server(log_ins, server),

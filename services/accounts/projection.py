@@ -1,7 +1,7 @@
 """The projection of accounts: users, teams, tokens and drafts in SQLite, folded from facts that the role wrote."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,9 @@ OWN = tuple(Partition(topic.name, 0) for topic in (ACCOUNTS, LOG_INS, DRAFTS))
 class AccountRules:
     """The follower's rules for accounts. There are no commands: calls are decided at once, by `FactWriter`."""
 
-    def __init__(self, accounts: AccountTable, log: Log, on_forgotten: Callable[[], None]) -> None:
+    def __init__(self, accounts: AccountTable, log: Log) -> None:
         self._accounts = accounts
         self._log = log
-        self._on_forgotten = on_forgotten
 
     def apply(self, record: Record, message: Any) -> None:
         if isinstance(message, ErasureFact):
@@ -53,7 +52,6 @@ class AccountRules:
         left = partial(_left, sealer, fact)
         self._accounts.forget_in_teams(left)
         self._accounts.forget_in_changes(until_ms, left)
-        self._on_forgotten()
 
     def decide(self, record: Record, message: Any) -> Sequence[Fact]:
         return ()
@@ -74,18 +72,18 @@ class AccountsProjection:
 
     def __init__(self, settings: AccountsSettings, directory: Path, log: Log, clock: Clock) -> None:
         check_log_identity(directory, log, ROLE_NAME)
-        self._store = SqliteStore(directory / "accounts.sqlite", DDL)
-        self.accounts = AccountTable(self._store.rows)
-        self.committed = AccountTable(self._store.reading())
+        self.store = SqliteStore(directory / "accounts.sqlite", DDL)
+        self.accounts = AccountTable(self.store.rows)
+        self.committed = AccountTable(self.store.reading())
         self.follower = Follower(
             ROLE_NAME,
             log,
-            AccountRules(self.accounts, log, self._store.purge_at_commit),
-            self._store,
+            AccountRules(self.accounts, log),
+            self.store,
             DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME),
             applies=[ERASURES_PARTITION],
             own=OWN,
-            fencing=Fencing(ROLE_NAME, log.topics, Epochs(self._store.epochs(), self._store.set_epoch), clock),
+            fencing=Fencing(ROLE_NAME, log.topics, Epochs(self.store.epochs(), self.store.set_epoch), clock),
         )
         self.followers = (self.follower,)
 
@@ -96,11 +94,11 @@ class AccountsProjection:
             self.close()
 
     def digest(self) -> str:
-        return self._store.digest()
+        return self.store.digest()
 
     def save(self) -> None:
         """Do nothing: each batch of facts has been committed."""
 
     def close(self) -> None:
         self.committed.close()
-        self._store.close()
+        self.store.close()

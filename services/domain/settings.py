@@ -90,6 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     http_max_connections: Positive | None = None
     http_connections_per_address: Positive | None = None
     snapshot_s: Positive = 300
+    erasure_batch_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 3600
     state_copy_hours: Positive = 24
     stages_dir: str | None = None
     traces_url: str | None = None

@@ -54,6 +54,7 @@ class Point(StrEnum):
     KEYS_FORGOTTEN = "keys-forgotten"  # nothing on the disk gives the key any more
     ERASURE_APPENDED = "erasure-appended"  # that a person is erased is in the log, and nothing else has changed
     ERASURE_KEYS_DESTROYED = "erasure-keys-destroyed"  # the keys of the person are destroyed, no stub is written
+    ERASURE_FILE_PURGED = "erasure-file-purged"  # one file of a state has nothing left of the person, others may have
     KEYS_MADE = "keys-made"  # the keys of persons are stored, the installation does not seal yet
     KEYS_SEAL = "keys-seal"  # that the installation seals is in the log, the command has no answer
     COMMAND_CHECKED = "command-checked"  # a command is checked, and not appended

@@ -142,6 +142,14 @@ class AddressTable:
         self._rows.execute("DELETE FROM dead_addresses WHERE appkey = ? AND partition = ? AND number = ?", key)
         return {hash_ for (hash_,) in rows}
 
+    def names(self, appkey: str, partition: int, number: int) -> bool:
+        """Return whether a row is of the device with the number."""
+        query = (
+            "SELECT EXISTS (SELECT 1 FROM addresses WHERE appkey = ? AND partition = ? AND number = ?)"
+            " OR EXISTS (SELECT 1 FROM dead_addresses WHERE appkey = ? AND partition = ? AND number = ?)"
+        )
+        return bool(self._rows.execute(query, (appkey, partition, number) * 2).fetchone()[0])
+
     def mark_surplus(self, appkey: str, hash_: bytes, by: str) -> None:
         """Mark the addresses with the hash as surplus, except the one that was set last; marks that are right already
         stay.

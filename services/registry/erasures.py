@@ -8,8 +8,8 @@ what the log holds sealed are destroyed, so a state that is built again from the
 
 import asyncio
 import math
-from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -32,17 +32,17 @@ from services.domain.sealed_log import sealed_log_of
 from services.domain.sealing import Sealer, is_name
 from services.domain.topics import DEVICES, ERASURES, ERASURES_PARTITION, device_key
 from services.errors import Code, ConflictError, InputError, NotFoundError, UnavailableError
-from services.log.port import Log, Partition, Record
+from services.log.port import Log, Record
 from services.log.topics import partition_of
 from services.process import background
 from services.process.clock import Clock
 from services.process.crashpoint import Point, reached
 from services.registry.decide import erased, revoke_numbers
+from services.registry.projection import RegistryProjection
 from services.registry.rules import device_fact, published_revocations
 from services.registry.store import DeviceTable, is_erased
 from services.replica.follower import Follower
 from services.replica.partition_reader import PartitionReader
-from services.replica.positions import AppliedPositions
 from services.replica.store import Fact
 
 BATCH = 100
@@ -181,7 +181,7 @@ def person_erased(
 class ErasureWorker:
     """A service that destroys the keys of erased persons, revokes their devices' numbers, and leaves stubs of these.
 
-    It reads all of `erasures` at each start, and repeats what is not done yet.
+    It reads all of `erasures` at each start, and repeats what is not done yet. `facts`: those read, with their offsets.
     """
 
     name = "registry erasures"
@@ -193,14 +193,11 @@ class ErasureWorker:
         log: Log,
         owned: Iterable[int],
         clock: Clock,
-        purge: Callable[[], Awaitable[None]],
-        aliases: AppliedPositions,
         *,
         holds_keys: bool,
         are_resealed: Callable[[], bool],
     ) -> None:
-        """`purge` takes what stubs have replaced out of the files. `aliases`: what the alias index has applied.
-        `holds_keys`: the process destroys the stored keys, and not another shard's.
+        """`holds_keys`: the process destroys the stored keys, and not another shard's.
         `are_resealed`: no record of a device is in the log under a key with its token.
         """
         self._follower = follower
@@ -208,16 +205,12 @@ class ErasureWorker:
         self._log = log
         self._owned = frozenset(owned)
         self._clock = clock
-        self._purge = purge
-        self._aliases = aliases
         self._holds_keys = holds_keys
         self._are_resealed = are_resealed
         self._stamp = RecordStamp("registry")
-        self._facts: list[tuple[int, ErasureFact]] = []
+        self.facts: list[tuple[int, ErasureFact]] = []
         self._done_ids: set[str] = set()
-        self._done: deque[tuple[int, Mapping[Partition, int]]] = deque()
-        self._applied_until = 0
-        self._wrote = False
+        self._done_until = 0
         self._wake_up = asyncio.Event()
         self._reader = PartitionReader(self.name, log, ERASURES_PARTITION, self._note)
 
@@ -235,11 +228,11 @@ class ErasureWorker:
                 done = 0
                 while not ended.is_set():
                     self._wake_up.clear()
-                    while done < len(self._facts):
-                        batch = self._facts[done : done + BATCH]
+                    while done < len(self.facts):
+                        batch = self.facts[done : done + BATCH]
                         await self._erase([fact for _, fact in batch])
                         done += len(batch)
-                        self._done.append((batch[-1][0] + 1, self._ends()))
+                        self._done_until = batch[-1][0] + 1
                     await self._until_woken(ended)
         finally:
             reading.cancel()
@@ -252,24 +245,12 @@ class ErasureWorker:
         """
         if not await self._reader.refresh():
             raise UnavailableError("the log of erasures cannot be read; try again")
-        found = next((fact for _, fact in self._facts if fact.erased.erasure_id == erasure_id), None)
+        found = next((fact for _, fact in self.facts if fact.erased.erasure_id == erasure_id), None)
         return found and RecordedErasure(found, erasure_id in self._done_ids)
 
-    def applied_until(self) -> float:
-        """Return up to which offset the erased devices are stubs, in the alias index too; a standby has no limit."""
-        tenure = self._follower.tenure
-        if tenure.election is not None and not tenure.is_held:
-            return math.inf
-        while self._done and self._aliases.has_all(self._done[0][1]):
-            self._applied_until, _ = self._done.popleft()
-        return self._applied_until
-
-    def _ends(self) -> Mapping[Partition, int]:
-        """Return the ends of the devices' facts that this process has written."""
-        return {
-            Partition(DEVICES.name, number): self._follower.applied.produced(DEVICES.name, number)
-            for number in self._owned
-        }
+    def done_until(self) -> float:
+        """Return up to which offset keys are destroyed and stubs written; a standby, which does not, has no limit."""
+        return math.inf if self._follower.tenure.stands_by else self._done_until
 
     async def _until_woken(self, ended: asyncio.Event) -> None:
         waiting = [asyncio.ensure_future(event.wait()) for event in (self._wake_up, ended)]
@@ -284,7 +265,7 @@ class ErasureWorker:
             return
         match fact.WhichOneof("fact"):
             case "erased":
-                self._facts.append((record.offset, fact))
+                self.facts.append((record.offset, fact))
                 self._wake_up.set()
             case "done":
                 self._done_ids.add(fact.done.erasure_id)
@@ -295,10 +276,7 @@ class ErasureWorker:
             subjects = [subject for fact in facts for subject in fact.erased.subjects]
             await asyncio.to_thread(_destroy, log.sealer, subjects)
         reached(Point.ERASURE_KEYS_DESTROYED)
-        self._wrote = False
         await self._follower.write(partial(self._stubs, facts))
-        if self._wrote:
-            await self._purge()
 
     def _stubs(self, facts: Sequence[ErasureFact]) -> Sequence[Fact]:
         """Return the facts that revoke the numbers of the erased devices, and the stubs that are missing."""
@@ -317,7 +295,6 @@ class ErasureWorker:
                 stubs.append(device_fact(erased(found, each.token_name, fact.meta.time_ms)))
                 if has_former_keys and not is_name(found.token):  # the removing record names the token in its key
                     stubs.append(Fact(DEVICES, each.partition, device_key(found.appkey, found.token), None))
-        self._wrote = bool(stubs)
         return self._with_meta([*self._revocations(numbers), *stubs])
 
     def _revocations(self, numbers: "defaultdict[tuple[str, int], dict[int, int]]") -> list[Fact]:
@@ -340,3 +317,57 @@ class ErasureWorker:
 def _destroy(sealer: Sealer, subjects: Iterable[bytes]) -> None:
     for subject in subjects:
         sealer.ring.puncture(subject)
+
+
+class ErasedRows:
+    """Says up to which erasure the rows of an instance have forgotten the persons, whether it owns them or stands by.
+
+    What the log says of a device is before its erasure. So once the instance has applied what is before an erasure, the
+    rows name the person until the stubs are applied, which may be those of other instances, and then no more.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        projection: RegistryProjection,
+        owned: Iterable[int],
+        facts: Callable[[], Sequence[tuple[int, ErasureFact]]],
+    ) -> None:
+        """`facts` returns those of all erasures that were read."""
+        self._log = log
+        self._projection = projection
+        self._owned = frozenset(owned)
+        self._facts = facts
+        self._until = min(projection.devices.purged_until, projection.aliases.purged_until)
+
+    async def forgotten_until(self) -> int:
+        """Return the offset after the last erasure that no row names. UnavailableError: the log is away."""
+        devices, aliases = self._projection.device_follower, self._projection.alias_follower
+        applied = (await devices.offsets()).get(ERASURES_PARTITION, 0)
+        found = [(offset, fact.erased) for offset, fact in self._facts() if self._until <= offset < applied]
+        ends = await self._log.ends(self._projection.partitions)
+        await aliases.applied.wait((partition, end - 1) for partition, end in ends.items() if end)
+        count = await devices.query(self._first_named, found, self._has_device)
+        count = await aliases.query(self._first_named, found[:count], self._is_indexed)
+        if count:
+            self._until = found[count - 1][0] + 1
+        return self._until
+
+    def _first_named(
+        self, erasures: Sequence[tuple[int, PersonErased]], is_named: Callable[[str, ErasedDevice], bool]
+    ) -> int:
+        """Return the index of the first erasure with a device that is still named."""
+        for index, (_, person) in enumerate(erasures):
+            if any(is_named(person.appkey, device) for device in person.devices):
+                return index
+        return len(erasures)
+
+    def _has_device(self, appkey: str, device: ErasedDevice) -> bool:
+        if device.partition not in self._owned:
+            return False
+        found = self._projection.device_table.by_number(appkey, device.partition, device.number)
+        return found is not None and not is_erased(found)
+
+    def _is_indexed(self, appkey: str, device: ErasedDevice) -> bool:
+        number = (appkey, device.partition, device.number)
+        return self._projection.alias_table.names(*number) or self._projection.address_table.names(*number)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from protos.registry.v1.registry_pb2_grpc import add_RegistryServiceServicer_to_server
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
-from services.domain.applied_erasures import export_applied_erasures
+from services.domain.file_purges import FilePurger
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.log.port import Log
@@ -12,7 +12,7 @@ from services.log.topics import owned
 from services.process.metrics import ERASURES_APPLIED
 from services.registry.address_index import AddressSweeper
 from services.registry.app_epochs import AppEpochs, AppLookup
-from services.registry.erasures import ErasureWorker
+from services.registry.erasures import ErasedRows, ErasureWorker
 from services.registry.given_numbers import keep_given
 from services.registry.pauses import export_paused_apps
 from services.registry.projection import FollowerService, RegistryProjection, decide_device_commands
@@ -59,19 +59,20 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
         projection.device_follower, projection.device_table, context.clock, settings.device_days
     )
     resealing = ResealingWorker(projection.device_follower, projection.device_table, context.clock, directory)
+    numbers = owned(settings.partitions, settings.shard, settings.shards)
     erasures = ErasureWorker(
         projection.device_follower,
         projection.device_table,
         context.log,
-        owned(settings.partitions, settings.shard, settings.shards),
+        numbers,
         context.clock,
-        projection.purge,
-        projection.alias_follower.applied,
         holds_keys=settings.shard == 0,
         are_resealed=resealing.has_ended,
     )
-    export_applied_erasures(ROLE_NAME, "state", projection.device_follower.applied)
-    ERASURES_APPLIED.labels(ROLE_NAME, "stubs").set_function(erasures.applied_until)
+    ERASURES_APPLIED.labels(ROLE_NAME, "stubs").set_function(erasures.done_until)
+    rows = ErasedRows(context.log, projection, numbers, lambda: erasures.facts)
+    stores = [projection.devices, projection.aliases]
+    purger = FilePurger(ROLE_NAME, stores, rows.forgotten_until, context.clock, settings)
     if context.apps.sealing.since_ms:
         resealing.begin()
     else:
@@ -102,6 +103,7 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
             resealing,
             erasures,
             FollowerService(projection.alias_follower, after=projection.aliases.close),
+            purger,
             AddressSweeper(projection.alias_follower, projection.address_rules, context.clock),
             tenure,
         ],

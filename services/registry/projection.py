@@ -55,7 +55,6 @@ class RegistryProjection:
         end of `devices`, with the epoch that the latest owner announced in both topics, and not the end of `apps`.
         """
         check_log_identity(directory, log, ROLE_NAME)
-        self._log, self._partitions = log, settings.partitions
         self.devices = SqliteStore(directory / DEVICES_FILE, DEVICES_DDL)
         self.device_table = DeviceTable(self.devices)
         self.aliases = SqliteStore(directory / ALIASES_FILE, ALIASES_DDL + ADDRESSES_DDL)
@@ -79,9 +78,9 @@ class RegistryProjection:
         self.fencing = Fencing(ROLE_NAME, log.topics, epochs, clock, floor=lambda partition: apps_epoch())
         refused = RefusedKeys(self.devices, ValidDevices(self.device_table, clock).fact)
         self.device_follower = self._device_follower(settings, log, rules, refused)
-        self.address_rules = AddressRules(
-            AddressTable(self.aliases), settings.shard, settings.shards, lambda: self.is_owner()
-        )
+        self.alias_table, self.address_table = AliasTable(self.aliases), AddressTable(self.aliases)
+        self.address_rules = AddressRules(self.address_table, settings.shard, settings.shards, lambda: self.is_owner())
+        self.partitions = _partitions(DEVICES, range(settings.partitions))
         self.alias_follower = self._alias_follower(settings, log)
 
     @property
@@ -91,13 +90,6 @@ class RegistryProjection:
     def epoch(self) -> int:
         """Return the epoch under which this process owns its first partition of devices."""
         return self.fencing.epoch(self._own[0])
-
-    async def purge(self) -> None:
-        """Take what erased devices have held out of the files, once the indexes have applied the stubs."""
-        ends = await self._log.ends(_partitions(DEVICES, range(self._partitions)))
-        await self.alias_follower.applied.wait((partition, end - 1) for partition, end in ends.items() if end)
-        for store in (self.devices, self.aliases):
-            await asyncio.to_thread(store.purge)
 
     def digest(self) -> str:
         return hashlib.sha256(f"{self.devices.digest()} {self.aliases.digest()}".encode()).hexdigest()
@@ -134,7 +126,7 @@ class RegistryProjection:
             name,
             log,
             IndexRules(
-                AliasRules(AliasTable(self.aliases), shard, shards, lambda: self.is_owner()),
+                AliasRules(self.alias_table, shard, shards, lambda: self.is_owner()),
                 self.address_rules,
             ),
             self.aliases,

@@ -402,6 +402,14 @@ class AliasTable:
             "DELETE FROM members WHERE appkey = ? AND partition = ? AND number = ? AND used_ms = 0", where
         )
 
+    def names(self, appkey: str, partition: int, number: int) -> bool:
+        """Return whether the row of the device has an alias or a token."""
+        query = (
+            "SELECT EXISTS (SELECT 1 FROM members WHERE appkey = ? AND partition = ? AND number = ?"
+            " AND (alias IS NOT NULL OR token IS NOT NULL))"
+        )
+        return bool(self._rows.execute(query, (appkey, partition, number)).fetchone()[0])
+
     def note_activity(self, partition: int, events: Iterable[SessionEvent]) -> None:
         """Store the time of each device's latest activity, also of a device whose record was not read yet.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from services.errors import UnavailableError
 from services.log.port import Partition, RecordMark
+from services.replica.sqlite_purge import purged_until
 
 _POSITIONS = """
 CREATE TABLE IF NOT EXISTS offsets (
@@ -44,14 +45,17 @@ def stored_offsets(path: Path) -> dict[Partition, int]:
 
 
 class SqliteStore:
-    """A TransactionalStore in one file. A file whose schema differs from `ddl` is replaced by an empty one."""
+    """A TransactionalStore in one file. A file whose schema differs from `ddl` is replaced by an empty one.
+
+    `purged_until`: up to which offset of `erasures` the file had nothing left of erased persons when it was opened.
+    """
 
     def __init__(self, path: Path, ddl: str) -> None:
         """Open the file, or make it. UnavailableError: it cannot be written."""
         self.path = path
-        self._purges = False
         try:
             self._make(path, ddl)
+            self.purged_until = purged_until(self.rows)
         except sqlite3.OperationalError as error:
             raise UnavailableError(f"the state {path} cannot be written: {error}") from error
 
@@ -116,9 +120,6 @@ class SqliteStore:
                     [(*partition, *mark) for partition, mark in marks.items()],
                 )
             self.rows.execute("COMMIT")
-            if self._purges:
-                self._purges = False
-                self.rows.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except sqlite3.OperationalError as error:
             self.rollback()
             raise UnavailableError(f"the state {self.path} cannot be written: {error}") from error
@@ -132,18 +133,6 @@ class SqliteStore:
         connection = _open(self.path)
         connection.execute("PRAGMA query_only = ON")
         return connection
-
-    def purge_at_commit(self) -> None:
-        """Do what `purge` does behind the next commit."""
-        self._purges = True
-
-    def purge(self) -> None:
-        """Take what deleted rows have held out of the write-ahead log; blocks for 10 s at most, in any thread.
-
-        Where a reader or a writer is busy for as long, the next commits overwrite it.
-        """
-        with closing(_open(self.path)) as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def digest(self) -> str:
         """Return a hash over all rows except those about the log: equal states have equal digests."""
@@ -177,5 +166,5 @@ def _open(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA cache_size = -65536")
-    connection.execute("PRAGMA secure_delete = ON")  # of an erased person nothing may be left in free pages
+    connection.execute("PRAGMA secure_delete = ON")  # see sqlite_purge for what this leaves
     return connection

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from protos.scheduling.v1.scheduling_pb2_grpc import add_SchedulingServiceServicer_to_server
-from services.domain.applied_erasures import export_applied_erasures
 from services.domain.command_writer import CommandWriter
+from services.domain.file_purges import FilePurger, forgotten_by
 from services.domain.push_capacity import PushCapacity
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.domain.token_resolver import TokenAndAliasResolver
@@ -30,7 +30,7 @@ def build(settings: SchedulingSettings, context: RoleContext) -> BuiltRole:
     """Wire the role: follow the log, then send tasks that fall due."""
     membership, directory = context.membership, settings.state_dir(ROLE_NAME)
     projection = SchedulingProjection(settings, directory, context.log, context.clock, membership)
-    export_applied_erasures(ROLE_NAME, "state", projection.follower.applied)
+    purger = FilePurger(ROLE_NAME, [projection.store], forgotten_by(projection.follower), context.clock, settings)
     resolver = TokenAndAliasResolver(context.peers, settings.partitions)
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     capacity = PushCapacity(context.peers, context.clock)
@@ -44,7 +44,7 @@ def build(settings: SchedulingSettings, context: RoleContext) -> BuiltRole:
     )
     return BuiltRole(
         ROLE_NAME,
-        services=[*([membership] if membership else []), projection, sender, timer],
+        services=[*([membership] if membership else []), projection, purger, sender, timer],
         servicers=[
             lambda server: add_SchedulingServiceServicer_to_server(servicer, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),

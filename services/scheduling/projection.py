@@ -1,7 +1,7 @@
 """Scheduling's projection: timed tasks in SQLite, folded from `tasks`; the follower decides `task-commands`."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,9 @@ from services.scheduling.store import DDL, TaskLists, TaskTable
 class TaskRules:
     """The follower's rules for tasks. The facts of a task lie in the same partition number as its commands."""
 
-    def __init__(self, tasks: TaskTable, log: Log, on_forgotten: Callable[[], None]) -> None:
+    def __init__(self, tasks: TaskTable, log: Log) -> None:
         self._tasks = tasks
         self._log = log
-        self._on_forgotten = on_forgotten
 
     def apply(self, record: Record, message: Any) -> None:
         if isinstance(message, ErasureFact):
@@ -50,7 +49,6 @@ class TaskRules:
                 fact.meta.time_ms + FORGOTTEN_LATE_MS,
                 lambda partition, task: sealer.without(TASKS.name, partition, task, fact.erased),
             )
-            self._on_forgotten()
 
     def decide(self, record: Record, message: Any) -> Sequence[Fact]:
         task = self._tasks.find(message.task_key)
@@ -76,20 +74,20 @@ class SchedulingProjection:
     ) -> None:
         numbers = owned(settings.partitions, settings.shard, settings.shards)
         check_log_identity(directory, log, ROLE_NAME)
-        self._store = SqliteStore(directory / "tasks.sqlite", DDL)
-        self.tasks = TaskTable(self._store.rows)
-        reading = self._store.reading()
+        self.store = SqliteStore(directory / "tasks.sqlite", DDL)
+        self.tasks = TaskTable(self.store.rows)
+        reading = self.store.reading()
         self.committed, self.lists = TaskTable(reading), TaskLists(reading)
         self.follower = Follower(
             ROLE_NAME,
             log,
-            TaskRules(self.tasks, log, self._store.purge_at_commit),
-            self._store,
+            TaskRules(self.tasks, log),
+            self.store,
             DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME),
             applies=[ERASURES_PARTITION],
             decides=[Partition(TASK_COMMANDS.name, number) for number in numbers],
             own=[Partition(TASKS.name, number) for number in numbers],
-            fencing=Fencing(ROLE_NAME, log.topics, Epochs(self._store.epochs(), self._store.set_epoch), clock),
+            fencing=Fencing(ROLE_NAME, log.topics, Epochs(self.store.epochs(), self.store.set_epoch), clock),
             election=election,
         )
         self.followers = (self.follower,)
@@ -101,11 +99,11 @@ class SchedulingProjection:
             self.close()
 
     def digest(self) -> str:
-        return self._store.digest()
+        return self.store.digest()
 
     def save(self) -> None:
         """Do nothing: each batch of facts has been committed."""
 
     def close(self) -> None:
         self.committed.close()
-        self._store.close()
+        self.store.close()

@@ -52,7 +52,12 @@ async def test_drafts_and_test_devices_forget_a_person(harness: AccountsHarness,
         (push,) = forgotten.draft.task.pushes
         assert (list(push.audience.tokens.tokens), push.message.content) == ([name], "")
         assert left == other
-        assert applied_erasures("accounts", "state") == 1
+
+        async def is_purged() -> bool:
+            harness.clock.move(harness.settings.erasure_batch_s)
+            return applied_erasures("accounts", "files") == 1
+
+        await until(is_purged)
         state = harness.settings.state_dir("accounts")
         assert CANARY.encode() not in b"".join(path.read_bytes() for path in state.iterdir())
     assert await harness.rebuilt_digest() == harness.digest()

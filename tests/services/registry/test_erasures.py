@@ -1,6 +1,7 @@
 """Erasure of persons: stubs take the place of devices, in the live state as in one built again from the log."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -119,13 +120,25 @@ def state_bytes(registry: RunningRegistry) -> bytes:
     return b"".join(path.read_bytes() for path in registry.settings.state_dir("registry").iterdir())
 
 
+async def purged(registry: RunningRegistry, erasures: int) -> None:
+    """Wait until the files have nothing left of this many erasures."""
+
+    async def is_purged() -> bool:
+        registry.clock.move(registry.settings.erasure_batch_s)
+        return applied_erasures("registry", "files") >= erasures
+
+    await until(is_purged)
+
+
 async def test_of_an_erased_person_stubs_are_left(registry: RunningRegistry, ring: KeyRing) -> None:
     app = await with_person(registry)
     device = await registry.device(app.appkey, TOKEN)
     assert device is not None
     assert CANARY.encode() in state_bytes(registry)
     erasure_id = await erase(registry, app, alias=ALIAS)
-    await until_holds(lambda: {applied_erasures("registry", part) for part in ("state", "stubs")} == {1})
+    await until_holds(lambda: applied_erasures("registry", "stubs") == 1)
+    assert applied_erasures("registry", "files") == 0
+    await purged(registry, 1)
     assert await registry.device(app.appkey, TOKEN) is None
     assert await registry.alias(app.appkey, ALIAS) == []
     assert len(await registry.alias(app.appkey, "somebody")) == 1
@@ -150,10 +163,8 @@ async def test_the_live_state_equals_one_rebuilt_and_has_no_value_of_the_person(
     await erase(registry, app, alias=ALIAS)
     assert (await registry.verify()).equal
 
-    async def is_purged() -> bool:
-        return CANARY.encode() not in state_bytes(registry)
-
-    await until(is_purged)
+    await purged(registry, 1)
+    assert CANARY.encode() not in state_bytes(registry)
     stored = [
         *await records(registry.log, DEVICES.name),
         *await records(registry.log, DEVICE_COMMANDS.name),
@@ -233,6 +244,8 @@ async def test_the_next_start_completes_what_a_kill_interrupted(start: Start, se
         await until_holds(lambda: all(key_ring(keys).is_punctured(subject) for subject in subjects))
     async with start(sealed) as third:
         assert len(await stubs(third.log)) == 1
+        await until_holds(lambda: applied_erasures("registry", "files") == 1)
+        assert not re.search(rf"{TOKEN}(?!-2)".encode(), state_bytes(third)), "the other device is not erased"
 
 
 async def test_a_repetition_under_the_same_id_is_the_same_erasure(registry: RunningRegistry) -> None:

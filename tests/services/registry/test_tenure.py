@@ -16,6 +16,7 @@ from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.registry.v1.registry_pb2 import (
     CreateAppRequest,
+    ErasePersonRequest,
     FindDevicesRequest,
     GetAppRequest,
     GetDevicesRequest,
@@ -50,7 +51,7 @@ from services.replica.membership import Membership
 from services.replica.owner_channel import OwnerChannel
 from services.replica.peers import Peers
 from services.replica.sqlite_store import SqliteStore
-from testkit.persons import key_ring
+from testkit.persons import applied_erasures, key_ring
 from testkit.services import add_servicers, running_services
 from testkit.waiting import until, until_holds
 from tests.services.registry.conftest import (
@@ -178,6 +179,28 @@ async def registries(
     yield registries
     following.cancel()
     await asyncio.wait([following])
+
+
+async def test_a_standby_purges_its_files_of_an_erased_person(registries: Registries, tmp_path: Path) -> None:
+    registries.log = SealedLog(registries.log, Sealer(key_ring(tmp_path / "keys" / "persons")), seals=True)
+    registries.settings = msgspec.structs.replace(registries.settings, erasure_batch_s=1)
+    alias = "canary-3d07"
+    async with registries.running("a"):
+        await registries.until_owner("a")
+        async with registries.running("b"):
+            app = await registries.app()
+            for record in (command_record(register(app, "t1")), command_record(set_alias(app, "t1", alias))):
+                await registries.apply(record)
+            held = registries.settings.data / "b" / "registry"
+            await until_holds(lambda: alias.encode() in b"".join(each.read_bytes() for each in held.iterdir()))
+            await registries.stub.ErasePerson(ErasePersonRequest(appkey=app.appkey, alias=alias))
+
+            async def is_purged() -> bool:
+                registries.clock.move(1)
+                return applied_erasures("registry", "files") == 1
+
+            await until(is_purged)
+            assert alias.encode() not in b"".join(each.read_bytes() for each in held.iterdir())
 
 
 async def test_a_standby_takes_over_what_a_stopped_owner_has_confirmed(registries: Registries) -> None:

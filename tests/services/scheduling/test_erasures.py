@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from protos.push.v1.push_pb2 import Aliases, Audience, Message, SendPush, Tokens
@@ -9,7 +10,7 @@ from protos.registry.v1.devices_pb2 import Device
 from services.domain.recorded_reasons import FixedReason
 from services.domain.sealed_log import SealedLog
 from services.domain.sealing import Sealer
-from testkit.persons import erasure, key_ring
+from testkit.persons import applied_erasures, erasure, key_ring
 from testkit.waiting import until
 from tests.services.scheduling.conftest import APP, SchedulingHarness, push
 from tests.services.scheduling.test_timer import assert_replays
@@ -52,6 +53,7 @@ def state_bytes(harness: SchedulingHarness) -> bytes:
 
 
 async def test_tasks_forget_a_person(harness: SchedulingHarness, sealed: SealedLog) -> None:
+    harness.settings = msgspec.structs.replace(harness.settings, erasure_batch_s=1)
     async with harness.running():
         await harness.create("few", about(1, FEW, f"{CANARY}-text"))
         await harness.create("alias", about(5, BY_ALIAS, f"{CANARY}-text"))
@@ -67,6 +69,12 @@ async def test_tasks_forget_a_person(harness: SchedulingHarness, sealed: SealedL
         (others,) = (await harness.task("others")).pushes
         assert others.message.content == "for another"
         await assert_replays(harness)
+
+        async def is_purged() -> bool:
+            harness.clock.move(harness.settings.erasure_batch_s)
+            return applied_erasures("scheduling", "files") == 1
+
+        await until(is_purged)
         assert CANARY.encode() not in state_bytes(harness)
     async with harness.running():
         assert (await harness.task("few")).pushes[0] == left

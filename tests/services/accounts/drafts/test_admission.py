@@ -162,7 +162,7 @@ async def test_many_small_pushes_keep_a_bounded_number_of_rows_and_count_all(har
         for number in range(MAX_ADMITTED + 20):
             assert await team.is_admitted(f"p{number}", tagged(1))
         assert not await team.is_admitted("one more", tagged(1))
-        rows = role.services[0]._store.rows  # type: ignore[attr-defined]
+        rows = role.services[0].store.rows  # type: ignore[attr-defined]
         assert rows.execute("SELECT count(*), sum(devices) FROM admitted").fetchone() == (
             MAX_ADMITTED,
             MAX_ADMITTED + 20,
