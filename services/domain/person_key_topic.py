@@ -35,7 +35,11 @@ from services.replica.dead_letters import UNUSABLE, leave_out
 
 KEYS_PARTITION = Partition(KEYS.name, 0)
 
+SEGMENT_AFTER_MS = 900_000
+"""The age of a change behind which a record lets Kafka begin a segment: longer than the topic's `segment.ms`."""
+
 _NAMES_KEY = b"names"
+_SEGMENT_KEY = b"segment"
 _NONCE = 12
 
 
@@ -119,7 +123,8 @@ def wrapping_keys(settings: Settings) -> WrappingKeys | None:
 class TopicKeys:
     """The key store on the topic `keys`. `apply` is called with its records; the store is usable once it is complete.
 
-    `replace` is for threads: it waits until the event loop has appended the block.
+    `replace` is for threads: it waits until the event loop has appended the block. `changed_ms`: the time of the last
+    change whose former value Kafka may keep, because no record was appended so long after it; 0 for none.
     """
 
     def __init__(self, log: Log, clock: Clock, wrapping: WrappingKeys) -> None:
@@ -128,6 +133,7 @@ class TopicKeys:
         self.wrapping = wrapping
         self._stamp = RecordStamp("registry")
         self._stored: dict[bytes, WrappedKey] = {}
+        self.changed_ms = 0
         self._loop = asyncio.get_running_loop()
         self.on_complete: Callable[[], None] = lambda: None
         self.on_change: Callable[[int], None] = lambda block: None
@@ -142,8 +148,11 @@ class TopicKeys:
         except UNUSABLE as error:
             leave_out("keys", record, error)
             return
+        if record.key == _SEGMENT_KEY and fact.meta.time_ms >= self.changed_ms + SEGMENT_AFTER_MS:
+            self.changed_ms = 0
         if fact.WhichOneof("fact") != "wrapped" or not _is_key(record.key):
             return
+        self.changed_ms = fact.meta.time_ms
         was_complete = self.is_complete
         self._stored[record.key] = fact.wrapped
         if self.is_complete and not was_complete:
@@ -164,6 +173,14 @@ class TopicKeys:
         wrapped = self.wrapping.wrap(self._in_force, content, key)
         await self._log.append([self._record(key, wrapped)])
         self._stored[key] = wrapped
+
+    async def begin_segment(self) -> None:
+        """Append a record without a key: the segment with the last change ends, and Kafka may compact it."""
+        changed_ms, fact = self.changed_ms, KeyFact()
+        self._stamp.complete(fact.meta, self._clock.now_ms())
+        await self._log.append([NewRecord(*KEYS_PARTITION, _SEGMENT_KEY, fact.SerializeToString())])
+        if self.changed_ms == changed_ms:
+            self.changed_ms = 0
 
     async def fill(self, keys: PersonKeySet) -> None:
         """Append these keys. ConflictError: there are some already."""

@@ -20,6 +20,7 @@ from services.registry.queries import RegistryQueries
 from services.registry.resealing import ResealingWorker
 from services.registry.retirement import RetirementWorker
 from services.registry.revocation_worker import RevocationWorker
+from services.registry.sealing import FormerKeys
 from services.registry.server import RegistryServicer
 from services.registry.settings import ROLE_NAME, RegistrySettings
 from services.registry.tenure import RegistryTenure
@@ -81,6 +82,8 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
     tenure = RegistryTenure(context.log, projection.device_follower, projection.alias_follower, epochs)
     if membership:
         projection.is_owner = lambda: tenure.is_held
+    topic = context.persons.topic if context.persons and settings.shard == 0 else None
+    former_keys = [FormerKeys(topic, projection.device_follower.tenure, context.clock)] if topic else []
     queries = RegistryQueries(projection.devices, projection.aliases, tenure.check_query)
     servicer = RegistryServicer(context, queries, settings, tenure, epochs, erasures.known)
     if settings.shard == 0:
@@ -102,6 +105,7 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
             retirement,
             resealing,
             erasures,
+            *former_keys,
             FollowerService(projection.alias_follower, after=projection.aliases.close),
             purger,
             AddressSweeper(projection.alias_follower, projection.address_rules, context.clock),

@@ -1,4 +1,9 @@
-"""The calls that switch the sealing of personal values on, and note that its keys were copied."""
+"""The calls that switch the sealing of personal values on, and note that its keys were copied.
+
+A service has Kafka forget the former keys.
+"""
+
+import asyncio
 
 from protos.registry.v1.apps_pb2 import AppChanged, AppFact, Sealing
 from protos.registry.v1.registry_pb2 import (
@@ -9,12 +14,16 @@ from protos.registry.v1.registry_pb2 import (
 )
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import COPIED_KEY, OUTDATED, SEALING_KEY
+from services.domain.person_key_topic import SEGMENT_AFTER_MS, TopicKeys
 from services.domain.role import RoleContext
 from services.domain.sealing_switch import sealing_fact
 from services.errors import ConflictError, UnavailableError
+from services.process.clock import Clock
 from services.process.crashpoint import Point, reached
+from services.process.retries import retry_until_available
 from services.registry.key_rotation import ChangeQueue
 from services.registry.pauses import WriteChange
+from services.replica.tenure import Tenure
 
 
 class SealingSwitch:
@@ -60,3 +69,33 @@ class SealingSwitch:
             reached(Point.KEYS_SEAL)
         sealing = self._apps.sealing
         return SealResponse(since_ms=sealing.since_ms, already_sealed=already, copied_ms=sealing.copied_ms)
+
+
+class FormerKeys:
+    """A service that has Kafka forget the former value of the last block of keys that has changed.
+
+    Kafka compacts no segment that it appends to, and ends one when something is appended: so a record follows the last
+    change, once that is older than a segment gets.
+    """
+
+    name = "former keys"
+
+    def __init__(self, topic: TopicKeys, tenure: Tenure, clock: Clock) -> None:
+        self._topic = topic
+        self._tenure = tenure
+        self._clock = clock
+
+    async def run(self, ready: asyncio.Event) -> None:
+        ready.set()
+        while True:
+            await self._tenure.wait()
+            await retry_until_available("former keys of persons may still be in Kafka", self._look)
+            await self._clock.sleep_until(self._clock.now_ms() + _LOOK_MS)
+
+    async def _look(self) -> None:
+        """Append the record if it is time. UnavailableError: the log does not take it."""
+        if self._topic.changed_ms and self._clock.now_ms() >= self._topic.changed_ms + SEGMENT_AFTER_MS:
+            await self._topic.begin_segment()
+
+
+_LOOK_MS = 60_000

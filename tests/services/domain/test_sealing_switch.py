@@ -24,6 +24,7 @@ from services.domain.master_key import (
     next_master_file,
     read_masters,
 )
+from services.domain.person_key_topic import KEYS_PARTITION
 from services.domain.person_keys import KeyFiles, KeyStoreError, PersonKeySet, PuncturedError
 from services.domain.role import RoleContext
 from services.domain.role_context import role_context
@@ -39,14 +40,16 @@ from services.domain.sealing_switch import (
 from services.domain.settings import Settings
 from services.domain.topics import DEVICE_COMMANDS, KEYS, PUSH_COMMANDS, TOPICS, decode
 from services.errors import CarillonError, ConflictError, UnavailableError
-from services.log.port import NewRecord, Partition
+from services.log.port import Log, NewRecord, Partition, Record
 from services.log.sqlite.log import SqliteLog
+from services.process.clock import ManualClock
 from services.process.metrics import PERSON_KEYS_UNCOPIED
 from services.registry.key_rotation import ChangeQueue
-from services.registry.sealing import SealingSwitch
+from services.registry.sealing import FormerKeys, SealingSwitch
 from services.replica.peers import Peers
+from services.replica.tenure import Tenure
 from testkit.repository import ROOT
-from testkit.waiting import until_holds
+from testkit.waiting import until, until_holds
 
 COMMANDS = Partition(DEVICE_COMMANDS.name, 0)
 PUSHES = Partition(PUSH_COMMANDS.name, 0)
@@ -296,6 +299,59 @@ async def test_a_key_that_one_process_destroys_is_gone_in_the_others(in_kafka: S
             await until_holds(lambda: other.is_punctured(subject))
             with pytest.raises(PuncturedError):
                 other.cipher(subject)
+
+
+async def test_a_record_follows_the_last_change_of_a_key_so_that_kafka_forgets_the_former_one(
+    in_kafka: Settings,
+) -> None:
+    """Kafka compacts no segment that it appends to; a start goes on with what a kill interrupted."""
+
+    async def until_followed(keys: PersonKeys, clock: ManualClock) -> None:
+        topic, tenure = keys.topic, Tenure(None)
+        assert topic is not None
+        assert topic.changed_ms
+        topic._clock = clock
+        tenure.begin()
+        service = asyncio.create_task(FormerKeys(topic, tenure, clock).run(asyncio.Event()))
+
+        async def is_followed() -> bool:
+            clock.move(60)
+            return topic.changed_ms == 0
+
+        await until(is_followed)
+        last = await last_record(keys.log)
+        assert decode(last).WhichOneof("fact") is None
+        for _ in range(20):
+            await asyncio.sleep(0)
+            clock.move(3600)
+        service.cancel()
+        await asyncio.wait([service])
+        assert await last_record(keys.log) == last, "one record is enough"
+
+    async with process(in_kafka, is_up=True) as (context, keys):
+        await with_an_app(context)
+        await switch(context).seal(SealRequest())
+        clock = ManualClock(context.clock.now_ms())
+        await until_followed(keys, clock)
+        assert keys.ring is not None
+        topic = keys.topic
+        assert topic is not None
+        assert await asyncio.to_thread(keys.ring.puncture, keys.ring.subject("number", "1", "2", "3"))
+        await until_holds(lambda: topic.changed_ms > 0)
+    async with process(in_kafka, is_up=True) as (_, again):
+        await until_followed(again, ManualClock(clock.now_ms() + 900_000))
+    async with process(in_kafka, is_up=True) as (_, third):
+        assert third.topic is not None
+        assert (third.topic.changed_ms, third.topic.is_complete) == (0, True)
+
+
+async def last_record(log: Log) -> Record:
+    """Return the last record of the topic of keys."""
+    end = (await log.ends([KEYS_PARTITION]))[KEYS_PARTITION]
+    reader = await log.open({KEYS_PARTITION: end - 1})
+    (record,) = await reader.read()
+    await reader.close()
+    return record
 
 
 async def test_the_keys_are_wrapped_anew_when_the_master_key_changes(in_kafka: Settings) -> None:
