@@ -34,8 +34,11 @@ class OtlpReceiver(TraceServiceServicer):
     def __init__(self) -> None:
         self.url = ""
         self.spans: list[ReceivedSpan] = []
+        self.exported: list[bytes] = []
+        """The requests of exporters, serialized."""
 
     def Export(self, request: ExportTraceServiceRequest, context: grpc.ServicerContext) -> ExportTraceServiceResponse:
+        self.exported.append(request.SerializeToString())
         for resource in request.resource_spans:
             for scope in resource.scope_spans:
                 for span in scope.spans:

@@ -2,10 +2,12 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 
 import click
+from rich.console import Console
 from rich.progress import Progress
 
 from tests.services.delivery.hand_over_model.rules import BrokenRuleError
@@ -13,6 +15,9 @@ from tests.services.delivery.hand_over_model.world import run_worlds
 
 _AT_ONCE = 50
 """Worlds that one process runs before it tells how many messages they had."""
+
+_LINE_EVERY_S = 30.0
+"""Time between two lines that tell how far the run is, where there is no terminal for a bar."""
 
 
 @click.command(context_settings={"show_default": True})
@@ -23,7 +28,8 @@ def main(messages: int, first: int, processes: int) -> None:
     """Run worlds in which phones, channels and delivery do everything in any order. Exit code 1: one breaks a rule."""
     had = worlds = 0
     seeds = _parts(first)
-    with ProcessPoolExecutor(processes) as pool, Progress() as bar:
+    console, told_s = Console(stderr=True), time.monotonic()
+    with ProcessPoolExecutor(processes) as pool, Progress(console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("messages", total=messages)
         running = {pool.submit(run_worlds, next(seeds)) for _ in range(processes)}
         while running:
@@ -38,6 +44,9 @@ def main(messages: int, first: int, processes: int) -> None:
                 if had < messages:
                     running.add(pool.submit(run_worlds, next(seeds)))
             bar.update(task, completed=had)
+            if not console.is_terminal and (now_s := time.monotonic()) >= told_s + _LINE_EVERY_S:
+                told_s = now_s
+                click.echo(f"{had} of {messages} messages, {worlds} worlds from seed {first} on", err=True)
     click.echo(f"{worlds} worlds with {had} messages: none shown twice, none lost")
 
 

@@ -1,9 +1,12 @@
 """Messages are shown once and none is lost, whatever happens between delivery, phones and channels in any order."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from click.testing import CliRunner
 
+from tests.services.delivery.hand_over_model import __main__ as program
 from tests.services.delivery.hand_over_model.faults import FAULTS
 from tests.services.delivery.hand_over_model.rules import BrokenRuleError
 from tests.services.delivery.hand_over_model.world import run_worlds
@@ -60,3 +63,15 @@ def first_broken(seeds: Sequence[int]) -> int | None:
         except BrokenRuleError:
             return seed
     return None
+
+
+def test_a_run_without_a_terminal_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "_LINE_EVERY_S", 0)
+    monkeypatch.setattr(program, "ProcessPoolExecutor", ThreadPoolExecutor)
+    monkeypatch.setattr(program, "run_worlds", len)
+    ran = CliRunner().invoke(program.main, ["--messages", "120", "--first", "7", "--processes", "1"])
+    assert ran.exit_code == 0
+    assert ran.stderr.splitlines() == [
+        f"{done} of 120 messages, {done} worlds from seed 7 on" for done in (50, 100, 150)
+    ]
+    assert ran.stdout == "150 worlds with 150 messages: none shown twice, none lost\n"
