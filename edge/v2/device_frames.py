@@ -1,5 +1,6 @@
 """The device protocol over HTTP, for devices without a connection (iOS), with possession codes for lost keys."""
 
+import asyncio
 import struct
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -172,11 +173,24 @@ class HttpReports:
 
         UnavailableError: delivery does not answer.
         """
-        partition = partition_of(device_key(appkey, token), self._partitions)
-        size = _REPORT_BYTES + 8 * len(msgids)
-        self._budget.reserve(size)
-        report = DeviceReport(appkey, partition, number, msgids, kind, time_ms)
-        await self._batchers[partition % len(self._batchers)].put([report], size)
+        partition = self.partition(appkey, token)
+        await self.put_all([DeviceReport(appkey, partition, number, msgids, kind, time_ms)])
+
+    def partition(self, appkey: str, token: str) -> int:
+        """Return the partition of a device."""
+        return partition_of(device_key(appkey, token), self._partitions)
+
+    async def put_all(self, reports: Sequence[DeviceReport]) -> None:
+        """Do what `put` does for the outcomes of many devices; those of one instance of delivery share a call."""
+        by_owner: dict[int, list[DeviceReport]] = {}
+        for report in reports:
+            by_owner.setdefault(report.partition % len(self._batchers), []).append(report)
+        recorded = []
+        for owner, owned in by_owner.items():
+            size = sum(_REPORT_BYTES + 8 * len(report.msgids) for report in owned)
+            self._budget.reserve(size)
+            recorded.append(self._batchers[owner].put(owned, size))
+        await asyncio.gather(*recorded)
 
 
 async def _record_reports(delivery: "ReportsServiceAsyncStub", reports: list[DeviceReport]) -> list[None]:

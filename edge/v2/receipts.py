@@ -1,19 +1,20 @@
 """POST /channels/v1/receipt/CHANNEL/APPKEY/TOKEN: what vendors tell of messages that they took over."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import falcon
 from falcon.asgi import Request, Response
 
 from edge.core.parsing.body import read_body
-from edge.v2.device_frames import HttpReports
+from edge.v2.device_frames import DeviceReport, HttpReports
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.registry.v1.apps_pb2 import App, Channel
 from protos.registry.v1.devices_pb2 import ClearAddress, DeviceCommand
 from protos.registry.v1.registry_pb2 import FindAddressesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.domain.addresses import CHANNELS, address_hash
+from services.domain.addresses import CHANNELS, address_hash, channel_name
 from services.domain.apps import AppDirectory
 from services.domain.channel_credentials.forms import FORMS
 from services.domain.channel_credentials.stored import settings_of
@@ -61,8 +62,8 @@ class ReceiptIntake:
 
         UnavailableError: some may not be recorded.
         """
-        for receipt in receipts:
-            CHANNEL_RECEIPTS.labels(Channel.Name(channel).removeprefix("CHANNEL_").lower(), receipt.reason).inc()
+        for reason, count in Counter(receipt.reason for receipt in receipts).items():
+            CHANNEL_RECEIPTS.labels(channel_name(channel), reason).inc(count)
         wanted = [receipt for receipt in receipts if receipt.kind is not ReceiptKind.OTHER]
         hashes = {receipt.address: address_hash(channel, receipt.address) for receipt in wanted}
         tokens = await self._tokens(app.appkey, set(hashes.values()))
@@ -95,12 +96,14 @@ class ReceiptIntake:
     async def _report(self, appkey: str, received: Sequence[tuple[ChannelReceipt, str]]) -> None:
         numbers = await self._resolver.numbers(appkey, [token for _, token in received]) if received else []
         kind, now_ms = OutcomeKind.OUTCOME_KIND_RECEIVED, self._clock.now_ms()
-        await asyncio.gather(
-            *(
-                self._reports.put(appkey, token, plus_one - 1, [receipt.msgid], kind, now_ms)
+        await self._reports.put_all(
+            [
+                DeviceReport(
+                    appkey, self._reports.partition(appkey, token), plus_one - 1, [receipt.msgid], kind, now_ms
+                )
                 for (receipt, token), plus_one in zip(received, numbers, strict=True)
                 if plus_one
-            )
+            ]
         )
 
     async def _clear(

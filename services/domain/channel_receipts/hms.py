@@ -1,5 +1,6 @@
 """Receipts of Huawei's Push Kit, of both generations: HMS and HarmonyOS."""
 
+import functools
 import hmac
 import re
 from base64 import b64encode
@@ -74,7 +75,8 @@ def read_hms(body: bytes, tags: ReceiptTags) -> Sequence[ChannelReceipt]:
         statuses = _bodies.decode(body).statuses
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ValueError("no receipts of HMS") from None
-    return [_receipt(each.token, tags.msgid(each.biTag), each.status) for each in statuses[:MAX_RECEIPTS]]
+    msgid = functools.cache(tags.msgid)  # most receipts of a call are about one message
+    return [_receipt(each.token, msgid(each.biTag), each.status) for each in statuses[:MAX_RECEIPTS]]
 
 
 def read_harmony(body: bytes, tags: ReceiptTags) -> Sequence[ChannelReceipt]:
@@ -83,9 +85,8 @@ def read_harmony(body: bytes, tags: ReceiptTags) -> Sequence[ChannelReceipt]:
         statuses = _harmony_bodies.decode(body).statuses
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ValueError("no receipts of HarmonyOS") from None
-    return [
-        _receipt(each.token, tags.msgid(each.biTag), each.deliveryStatus.result) for each in statuses[:MAX_RECEIPTS]
-    ]
+    msgid = functools.cache(tags.msgid)
+    return [_receipt(each.token, msgid(each.biTag), each.deliveryStatus.result) for each in statuses[:MAX_RECEIPTS]]
 
 
 def _receipt(token: str, msgid: int | None, status: int | str) -> ChannelReceipt:
