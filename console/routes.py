@@ -35,6 +35,7 @@ from console.pushes.pages import CancelPushPage, FailuresPage, PushesPage, PushP
 from console.send.draft_pages import ApprovePage, DraftPage, DraftsPage, RejectPage, WithdrawPage
 from console.send.for_test_devices import SendToTestDevicesPage, TestDevicesPage
 from console.send.pages import ChooseAppPage, ComposePage, SendPage, SentPage, SizePage, TypedPage
+from console.send.saved_audiences import FormAudiencePage, SavedAudiencesPage
 from console.send.values_page import ValuesPage
 from console.shell.access import (
     ENROLMENT,
@@ -101,6 +102,8 @@ ROUTES: Mapping[str, Route] = {
     "/send": Route(ChooseAppPage, LOGGED_IN),
     "/apps/{appkey}/send": Route(ComposePage, of_app(Action.SEND), of_app(Action.SEND)),
     "/apps/{appkey}/send/typed": Route(TypedPage, post=of_app(Action.SEND)),
+    "/apps/{appkey}/send/audience": Route(FormAudiencePage, post=of_app(Action.SEND)),
+    "/apps/{appkey}/audiences": Route(SavedAudiencesPage, of_app(Action.SEND), of_app(Action.SEND)),
     "/apps/{appkey}/send/size": Route(SizePage, post=of_app(Action.SEND)),
     "/apps/{appkey}/send/values": Route(ValuesPage, post=of_app(Action.SEND)),
     "/apps/{appkey}/send/now": Route(SendPage, post=of_app(Action.SEND)),

@@ -217,6 +217,10 @@ class Code(Enum):
     WRONG_RECEIVER = "url: {problem}"
     TOO_MANY_WEBHOOKS = "an app or a team has at most {most} webhooks"
     CHAT_WITHOUT_KINDS = "a webhook to a chat service names the kinds of its events: people read each of them"
+    NO_SUCH_AUDIENCE = "app {appkey} has no saved audience {name!r}"
+    AUDIENCE_EXISTS = "app {appkey} has a saved audience {name!r} already"
+    TOO_MANY_AUDIENCES = "an app has {most} saved audiences at most; remove one first"
+    NO_FILTER = "a saved audience is made of tags or attributes of devices: its userScope is 6, 7 or 8"
     NO_SUCH_WEBHOOK = "{scope} has no webhook {webhook_id!r}"
     WEBHOOK_NOT_KNOWN = "{scope} has no webhook {webhook_id!r}, or it was made just now"
 

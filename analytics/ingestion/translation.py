@@ -309,6 +309,7 @@ def _app_rows(record: Record, message: AppFact) -> list[Row]:
             | "sealing"
             | "team_webhooks"
             | "quota_reached"
+            | "saved_audience"
             | None
         ):
             return []

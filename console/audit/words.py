@@ -240,6 +240,8 @@ def action_words(gettext: Callable[[str], str]) -> Mapping[str, str]:
         "app webhook secret rotated": _("made another secret of a webhook"),
         "app webhook resumed": _("let a webhook go on"),
         "app webhook removed": _("removed a webhook"),
+        "app audience saved": _("saved an audience"),
+        "app audience removed": _("removed an audience"),
         "app all paused": _("paused all apps"),
         "app all resumed": _("resumed all apps"),
         "app all moved to new keys": _("rotated the installation's keys"),

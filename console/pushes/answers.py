@@ -1,6 +1,6 @@
 """Pushes, drafts and tasks in answers."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -151,6 +151,29 @@ class AudienceValueList(msgspec.Struct, frozen=True):
     values: Annotated[list[AudienceValue], described("The values.")]
     has_more: Annotated[bool, described("Whether there are others: ask for some of their words.")]
     devices: Annotated[Count, described("All devices of the app.")]
+
+
+class SavedAudience(msgspec.Struct, frozen=True):
+    """An audience that an app keeps under a name."""
+
+    name: Annotated[str, described("Its name.")]
+    send_to: Annotated[dict[str, Any], described("`sendTo` of a push with this audience, without `appkey`.")]
+    owner: Annotated[str, described("Who has saved it last: user/ID or token/ID.")]
+    created_ms: TimeMs
+    changed_ms: TimeMs
+
+
+class SavedAudienceList(msgspec.Struct, frozen=True):
+    """The saved audiences of an app, by name."""
+
+    audiences: Annotated[list[SavedAudience], described("The audiences.")]
+
+
+class AudienceRemoved(msgspec.Struct, frozen=True):
+    """A saved audience that was removed."""
+
+    name: Annotated[str, described("Its name.")]
+    removed: Annotated[Literal[True], described("Always true.")] = True
 
 
 class DraftSummary(msgspec.Struct, frozen=True, kw_only=True):

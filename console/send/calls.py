@@ -5,6 +5,7 @@ import hashlib
 from typing import Any
 
 from console.pushes.answers import (
+    AudienceRemoved,
     AudienceSize,
     AudienceValue,
     AudienceValueList,
@@ -13,15 +14,27 @@ from console.pushes.answers import (
     DraftSummary,
     Estimate,
     PushSent,
+    SavedAudience,
+    SavedAudienceList,
 )
 from console.send import actions as drafts
 from console.send import actions as sending
+from console.send import saved_audiences
 from console.send.composed_pushes import ComposedPush
 from console.shell.access import Requester
 from console.shell.backend import Backend, app_of, visible_teams
 from console.shell.calls import after
-from console.shell.requests import AppParams, AudienceValuesParams, DraftListParams, DraftParams, SendParams
+from console.shell.requests import (
+    AppParams,
+    AudienceValuesParams,
+    DraftListParams,
+    DraftParams,
+    SavedAudienceBody,
+    SavedAudienceParams,
+    SendParams,
+)
 from protos.accounts.v1.drafts_pb2 import DecideDraftRequest, DraftStatus, DraftWithdrawn, StoredDraft
+from protos.registry.v1.apps_pb2 import SavedAudience as SavedAudienceRecord
 from services.errors import InputError
 
 
@@ -56,6 +69,42 @@ async def audience_values(backend: Backend, requester: Requester, params: Audien
     found = await backend.audience_values.listed([params.appkey], params.field, params.words, params.limit)
     values = [AudienceValue(value.text, value.brand, devices) for value, devices in found.values]
     return AudienceValueList(values, found.has_more, found.devices)
+
+
+async def list_audiences(backend: Backend, requester: Requester, params: AppParams) -> SavedAudienceList:
+    """List the saved audiences of an app."""
+    app = app_of(backend, params.appkey)
+    return SavedAudienceList([_saved(audience) for audience in backend.apps.audiences(app.appkey)])
+
+
+async def save_audience(
+    backend: Backend, requester: Requester, params: AppParams, body: SavedAudienceBody
+) -> SavedAudience:
+    """Save an audience of tags or attributes under a name, in place of the one that has the name.
+
+    Pushes that were sent or are scheduled stay as they are.
+    """
+    app = app_of(backend, params.appkey)
+    saved = await saved_audiences.save_audience(
+        backend, requester, app, body.name, body.send_to, must_be_new=body.must_be_new
+    )
+    return _saved(saved)
+
+
+async def remove_audience(backend: Backend, requester: Requester, params: SavedAudienceParams) -> AudienceRemoved:
+    """Remove a saved audience."""
+    await saved_audiences.remove_audience(backend, requester, app_of(backend, params.appkey), params.name)
+    return AudienceRemoved(params.name)
+
+
+def _saved(audience: SavedAudienceRecord) -> SavedAudience:
+    return SavedAudience(
+        audience.name,
+        saved_audiences.definition_of(audience),
+        audience.owner,
+        audience.created_ms,
+        audience.changed_ms,
+    )
 
 
 async def send_push(backend: Backend, requester: Requester, params: SendParams, body: bytes, key: str) -> PushSent:

@@ -375,6 +375,11 @@ def _of_target(send_to: Mapping[str, Any]) -> dict[str, Any]:
     return fields | {name: _comparisons(options.get(name)) for name in (f"activity_{days}" for days in DAYS)}
 
 
+def audience_form(send_to: Body) -> dict[str, str]:
+    """Return the fields of the form for an audience, those that are empty too."""
+    return {name: "" if value is None else str(value) for name, value in _of_target(send_to).items()}
+
+
 def _of_option(option: Mapping[str, Any], zones: Zones) -> dict[str, Any]:
     period = _number(option.get("period"))
     unit = next((unit for unit in ("d", "h", "min") if period and not period % UNITS_S[unit]), "s")

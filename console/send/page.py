@@ -96,6 +96,7 @@ class SendingPage(Page):
             partners=partners(self.site, visit_of(request), app),
             regions=sorted(REGIONS),
             articles=range(ARTICLES),
+            audiences=self.site.apps.audiences(app.appkey),
         )
 
     def show_failure(

@@ -11,7 +11,7 @@ from console.send.actions import draft_of, estimated_devices, read_push, send_pu
 from console.send.audience import Size
 from console.send.composed_pushes import ComposedPush, SentPush
 from console.send.draft_pages import body_of_draft
-from console.send.forms import audience_body, body_of
+from console.send.forms import audience_body, audience_form, body_of
 from console.send.page import (
     SendingPage,
     is_again,
@@ -21,6 +21,7 @@ from console.send.page import (
     words_of_unknown_size,
 )
 from console.send.preview import previews_of_form
+from console.send.saved_audiences import definition_of
 from console.shell.error_words import FormProblem
 from console.shell.page import AWAY, Page, go_to, unknown_app, visit_of
 from console.shell.visit import Visit
@@ -78,6 +79,7 @@ class ChooseAppPage(Page):
 class ComposePage(SendingPage):
     """GET shows the form, with `copy` filled in from an earlier push; POST checks it and shows the review.
 
+    With `saved` GET shows it with this saved audience.
     With `draft` GET shows the form of a draft: one that waits is changed then, one that was rejected, withdrawn or has
     expired is written anew. With `task` it is the form of a timed push that waits, which is replaced then. A POST with
     `body` shows the form of this request again.
@@ -90,6 +92,8 @@ class ComposePage(SendingPage):
             form = await self._form_of_draft(request, appkey, draft_id)
         elif task_key := request.get_param("task"):
             form = await self._form_of_task(visit_of(request), app, task_key)
+        elif (saved := self.site.apps.audience(appkey, request.get_param("saved") or "")) is not None:
+            form = NEW | audience_form(definition_of(saved)) | {"audience_name": saved.name, "audience_replace": "1"}
         elif msgid := request.get_param("copy"):
             try:
                 copied = (await push_of(self.site, appkey, msgid)).request_json

@@ -97,6 +97,7 @@ def _of_push_forms(gettext: Callable[[str], str]) -> Mapping[str, list[FormField
         ],
         "token.android": [FormField("token_android", _("Tokens of Android devices"))],
         "token.ios": [FormField("token_ios", _("Tokens of iOS devices"))],
+        "audience_name": [FormField("audience_name", _("Name of the audience"))],
         "send_at": [FormField("send_at", _("Day and time"))],
         "after": [FormField("after", _("Minutes from the moment you send"))],
         "period": [FormField("period", _("Keep for offline devices"))],
@@ -256,6 +257,7 @@ class ErrorWords:
 
 FIELDS = {
     Code.NO_TAGS: "stag",
+    Code.AUDIENCE_EXISTS: "audience_name",
     Code.TIMES_IN_WRONG_ORDER: "from",
     Code.DATES_IN_WRONG_ORDER: "from",
     Code.TOO_MANY_DAYS: "from",
@@ -476,5 +478,9 @@ def _of_accounts(gettext: Callable[[str], str]) -> Mapping[Code, str]:
         Code.TOO_MANY_WEBHOOKS: _("An app or a team has %(most)s webhooks at most. Remove one first."),
         Code.CHAT_WITHOUT_KINDS: _("A webhook to a chat service names the kinds of its events: people read each one."),
         Code.NO_SUCH_WEBHOOK: _("The app or team has no webhook with this id."),
+        Code.NO_SUCH_AUDIENCE: _("The app has no saved audience %(name)s."),
+        Code.AUDIENCE_EXISTS: _("The app has a saved audience %(name)s already. Choose another name, or replace it."),
+        Code.TOO_MANY_AUDIENCES: _("An app has %(most)s saved audiences at most. Remove one first."),
+        Code.NO_FILTER: _("A saved audience is made of tags or attributes of devices."),
         Code.WEBHOOK_NOT_KNOWN: _("The app or team has no webhook with this id, or it was made just now: try again."),
     }

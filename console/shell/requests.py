@@ -1,6 +1,6 @@
 """Requests of calls, with their limits: `…Params` are the names in the path and the query, `…Body` is the JSON body."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -244,6 +244,24 @@ class AudienceValuesParams(AppParams, frozen=True, kw_only=True):
         described("Only values that have all of these words, in upper or lower case."),
     ] = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=500), described("Values at most.")] = 100
+
+
+AudienceName = Annotated[str, msgspec.Meta(min_length=1, max_length=64), described("The name of the audience.")]
+
+
+class SavedAudienceParams(AppParams, frozen=True, kw_only=True):
+    name: AudienceName
+
+
+class SavedAudienceBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An audience to save."""
+
+    name: AudienceName
+    send_to: Annotated[
+        dict[str, Any],
+        described("`sendTo` of a push with this audience, without `appkey`; its `userScope` is 6, 7 or 8."),
+    ]
+    must_be_new: Annotated[bool, described("Answer 409 if there is one with the name; false: replace it.")] = False
 
 
 class RefusalListParams(AppParams, frozen=True, kw_only=True):

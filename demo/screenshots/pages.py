@@ -107,6 +107,7 @@ SHOTS = (
     Shot("send", "/send", _at("/send")),
     Shot("compose", "/apps/{appkey}/send", _at("{app}/send")),
     Shot("review", "/apps/{appkey}/send", _review),
+    Shot("audiences", "/apps/{appkey}/audiences", _at("{app}/audiences")),
     Shot("test-devices", "/apps/{appkey}/test-devices", _at("{app}/test-devices")),
     Shot("drafts", "/drafts", _at("/drafts")),
     Shot("draft", "/drafts/{team_id}/{draft_id}", _at("{draft}")),

@@ -13,6 +13,7 @@ from protos.registry.v1.apps_pb2 import (
     Pause,
     QuotaReached,
     Revocations,
+    SavedAudience,
     Sealing,
     TeamWebhooks,
     Webhook,
@@ -55,6 +56,11 @@ def quota_key(appkey: str, quota: str) -> bytes:
     return f"{appkey}/quota/{quota}".encode()
 
 
+def audience_key(appkey: str, name: str) -> bytes:
+    """Return the key of the record of a saved audience."""
+    return f"{appkey}/audience/{name}".encode()
+
+
 class AppDirectory:
     """Service that provides apps by appkey, the revoked device keys, and which apps are paused.
 
@@ -85,6 +91,7 @@ class AppDirectory:
         self._sealing_listeners: list[Callable[[], None]] = []
         self._broadcasts: dict[str, BroadcastCount] = {}
         self._quotas_reached: dict[bytes, QuotaReached] = {}
+        self._audiences: dict[str, dict[str, SavedAudience]] = {}
         self._listeners: list[Callable[[str], None]] = []
         self._pauses_changed = asyncio.Event()
 
@@ -152,6 +159,16 @@ class AppDirectory:
         """
         known = self._quotas_reached.get(quota_key(appkey, quota))
         return known.day if known else ""
+
+    def audience(self, appkey: str, name: str) -> SavedAudience | None:
+        """Return the saved audience of an app with this name; None: it has none."""
+        known = self._audiences.get(appkey, {}).get(name)
+        return known if known and known.send_to_json else None
+
+    def audiences(self, appkey: str) -> list[SavedAudience]:
+        """Return the saved audiences of an app, by name."""
+        known = self._audiences.get(appkey, {})
+        return [audience for _, audience in sorted(known.items()) if audience.send_to_json]
 
     def revoked(self, appkey: str, partition: int) -> RevokedKeys:
         """Return the revoked keys of the app's devices in the partition."""
@@ -255,6 +272,9 @@ class AppDirectory:
             return AppFact(team_webhooks=of_team)
         if (reached := self._quotas_reached.get(key)) is not None:
             return AppFact(quota_reached=reached)
+        appkey, is_audience, name = text.partition("/audience/")
+        if is_audience and (audience := self._audiences.get(appkey, {}).get(name)) is not None:
+            return AppFact(saved_audience=audience)
         return None
 
     def _is_new(self, key: bytes, fact: AppFact) -> bool:
@@ -306,6 +326,9 @@ class AppDirectory:
             case "quota_reached":
                 reached = fact.quota_reached
                 self._quotas_reached[quota_key(reached.appkey, reached.quota)] = reached
+            case "saved_audience":
+                audience = fact.saved_audience
+                self._audiences.setdefault(audience.appkey, {})[audience.name] = audience
             case "changed" | None:
                 pass
             case unexpected:

@@ -23,6 +23,8 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "UpdateApp": (OPERATOR, "console"),
         "RotateSecret": (OPERATOR, "console"),
         "ChangeWebhook": (OPERATOR, "console"),
+        "SaveAudience": ("console",),
+        "RemoveAudience": ("console",),
         "ListTeamWebhooks": (OPERATOR,),
         "PauseApps": (OPERATOR, "console"),
         "ResumeApps": (OPERATOR, "console"),

@@ -207,6 +207,11 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     "registry.v1.ReserveNumbers": {Sort.NEITHER: "count below"},
     "registry.v1.QuotaReached": {Sort.NEITHER: "appkey quota limit day"},
     "registry.v1.Revocations": {Sort.ACCOUNT: "reason", Sort.NEITHER: "appkey partition below numbers revoked_ms lost"},
+    "registry.v1.SavedAudience": {
+        Sort.APP: "name send_to_json",
+        Sort.ACCOUNT: "owner",
+        Sort.NEITHER: "appkey created_ms changed_ms",
+    },
     "registry.v1.Sealing": {Sort.NEITHER: "since_ms fingerprint copied_ms"},
     "registry.v1.SetAddress": {Sort.ADDRESS: "address p256dh auth", Sort.NEITHER: "channel"},
     "registry.v1.SetAlias": {Sort.ALIAS: "alias", Sort.NEITHER: "proven"},

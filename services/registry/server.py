@@ -14,6 +14,7 @@ from protos.registry.v1.apps_pb2 import (
     AppFact,
     KeyFingerprint,
     QuotaReached,
+    SavedAudience,
     TeamWebhooks,
 )
 from protos.registry.v1.devices_pb2 import DeviceCommand, RevokeAllKeys, RevokeKey
@@ -60,6 +61,8 @@ from protos.registry.v1.registry_pb2 import (
     NoteQuotaReachedResponse,
     PauseAppsRequest,
     PauseAppsResponse,
+    RemoveAudienceRequest,
+    RemoveAudienceResponse,
     ReserveDeviceRequest,
     ReserveDeviceResponse,
     ResumeAppsRequest,
@@ -72,6 +75,8 @@ from protos.registry.v1.registry_pb2 import (
     RotateKeysResponse,
     RotateSecretRequest,
     RotateSecretResponse,
+    SaveAudienceRequest,
+    SaveAudienceResponse,
     SealRequest,
     SealResponse,
     TakeBroadcastsRequest,
@@ -82,7 +87,7 @@ from protos.registry.v1.registry_pb2 import (
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain import ids
-from services.domain.apps import APPS_PARTITION, fingerprint_key, quota_key, team_webhooks_key
+from services.domain.apps import APPS_PARTITION, audience_key, fingerprint_key, quota_key, team_webhooks_key
 from services.domain.command_writer import Command, CommandWriter, device_command
 from services.domain.identity import identity_mode
 from services.domain.ios_tokens import spellings
@@ -113,6 +118,7 @@ from services.registry.erasures import KnownErasure, PersonErasure
 from services.registry.key_rotation import ChangeQueue, KeyRotation
 from services.registry.pauses import Pauses
 from services.registry.queries import AliasRanking, RegistryQueries
+from services.registry.saved_audiences import removed, saved
 from services.registry.sealing import SealingSwitch
 from services.registry.tenure import RegistryTenure
 from services.registry.webhooks import change_webhook
@@ -203,6 +209,16 @@ class RegistryServicer(RegistryServiceServicer):
         self._check_owner()
         check_texts(request)
         return await self._changes.make(partial(self._change_webhook, request))
+
+    async def SaveAudience(self, request: SaveAudienceRequest, context: Context) -> SaveAudienceResponse:
+        self._check_owner()
+        check_texts(request)
+        return await self._changes.make(partial(self._save_audience, request))
+
+    async def RemoveAudience(self, request: RemoveAudienceRequest, context: Context) -> RemoveAudienceResponse:
+        self._check_owner()
+        check_texts(request)
+        return await self._changes.make(partial(self._remove_audience, request))
 
     async def ListTeamWebhooks(self, request: ListTeamWebhooksRequest, context: Context) -> ListTeamWebhooksResponse:
         await self._tenure.check_query()
@@ -448,6 +464,22 @@ class RegistryServicer(RegistryServiceServicer):
             fact = AppFact(team_webhooks=owner)
             await self._append_changes(record, {team_webhooks_key(owner.team_id): fact}, request.origin)
         return ChangeWebhookResponse(webhook=changed.webhook, secret=changed.secret)
+
+    async def _save_audience(self, request: SaveAudienceRequest) -> SaveAudienceResponse:
+        self._app(request.appkey)
+        audience = saved(self._context.apps, request, self._context.clock.now_ms())
+        await self._write_audience(audience, "audience saved", request.origin)
+        return SaveAudienceResponse(audience=audience)
+
+    async def _remove_audience(self, request: RemoveAudienceRequest) -> RemoveAudienceResponse:
+        audience = removed(self._context.apps, request, self._context.clock.now_ms())
+        await self._write_audience(audience, "audience removed", request.origin)
+        return RemoveAudienceResponse()
+
+    async def _write_audience(self, audience: SavedAudience, action: str, origin: Origin) -> None:
+        changed = AppChanged(appkey=audience.appkey, action=action, settings=[f"audience {audience.name}"])
+        fact = AppFact(saved_audience=audience)
+        await self._append_changes(changed, {audience_key(audience.appkey, audience.name): fact}, origin)
 
     def _owner_of_webhooks(self, request: ChangeWebhookRequest) -> App | TeamWebhooks:
         """Return a copy of the app, or of the webhooks of the team. NotFoundError: there is no such app.

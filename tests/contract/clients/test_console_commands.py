@@ -124,6 +124,14 @@ def test_the_values_that_an_audience_can_name_are_listed(service: SampleService,
     appkey = service.android.appkey
     listed = json.loads(run("audience", "values", appkey, "region", "--json").stdout)
     assert listed.keys() == {"values", "has_more", "devices"}
+    assert "No audience is saved." in run("audience", "list", appkey).output
+    definition = {"userScope": 6, "stag": [["vip"]]}
+    assert "is saved" in run("audience", "save", appkey, "vip", "-", stdin=json.dumps(definition)).output
+    (saved,) = json.loads(run("audience", "list", appkey, "--json").stdout)["audiences"]
+    assert (saved["name"], saved["send_to"]) == ("vip", definition)
+    again = run("audience", "save", appkey, "vip", "-", "--new", stdin=json.dumps(definition))
+    assert (again.exit_code, "already" in again.output) == (1, True), again.output
+    assert "is removed" in run("audience", "remove", appkey, "vip").output
     assert "No device has such a value." in run("audience", "values", appkey, "stag", "--words", "nowhere").output
 
 

@@ -282,13 +282,13 @@ def test_an_erased_token_that_comes_back_begins_anew(sealed: Sealed) -> None:
 def test_of_a_list_the_erased_tokens_are_names_at_their_places(
     sealed: Sealed, topic: str, made: Callable[[list[str]], Any], names: Callable[[Any], list[str]]
 ) -> None:
-    tokens = ["one", "two", "one", "three"]
+    tokens = ["token-one", "token-two", "token-one", "token-three"]
     record = sealed.stored(topic, made(tokens))
     assert not any(token.encode() in record.value for token in tokens)
     assert sealed.read(record) == made(tokens)
-    sealed.erase_named("token", "one")
-    name = sealed.ring.name("token", "1", "one")
-    assert list(names(sealed.read(record))) == [name, "two", name, "three"]
+    sealed.erase_named("token", "token-one")
+    name = sealed.ring.name("token", "1", "token-one")
+    assert list(names(sealed.read(record))) == [name, "token-two", name, "token-three"]
 
 
 def test_a_token_in_a_key_is_stored_as_its_name(sealed: Sealed) -> None:
