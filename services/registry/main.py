@@ -20,7 +20,7 @@ from services.registry.queries import RegistryQueries
 from services.registry.resealing import ResealingWorker
 from services.registry.retirement import RetirementWorker
 from services.registry.revocation_worker import RevocationWorker
-from services.registry.sealing import FormerKeys
+from services.registry.sealing import FirstSealing, FormerKeys, SealingSwitch
 from services.registry.server import RegistryServicer
 from services.registry.settings import ROLE_NAME, RegistrySettings
 from services.registry.tenure import RegistryTenure
@@ -110,6 +110,7 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
             purger,
             AddressSweeper(projection.alias_follower, projection.address_rules, context.clock),
             tenure,
+            *([first_sealing(settings, context, servicer.sealing, tenure)] if settings.shard == 0 else []),
         ],
         servicers=[
             lambda server: add_RegistryServiceServicer_to_server(servicer, server),
@@ -117,6 +118,16 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
         ],
         followers=[follower.followed for follower in projection.followers],
     )
+
+
+def first_sealing(
+    settings: RegistrySettings, context: RoleContext, switch: SealingSwitch, tenure: RegistryTenure
+) -> FirstSealing:
+    """Wire the service that has a new installation seal: with a key beside the log, or one that all processes get."""
+    has_ring = context.persons is not None and context.persons.ring is not None
+    is_handed_out = context.persons is not None and settings.persons_key_file is not None
+    makes_keys = settings.seal_new and (is_handed_out if settings.kafka_bootstrap else has_ring)
+    return FirstSealing(switch, tenure, context, settings.partitions, makes_keys=makes_keys)
 
 
 ROLE = RoleDefinition(

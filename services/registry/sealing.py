@@ -1,4 +1,4 @@
-"""The calls that switch the sealing of personal values on, and note that its keys were copied.
+"""What switches the sealing of personal values on: a call, or the first start of an installation.
 
 A service has Kafka forget the former keys.
 """
@@ -17,12 +17,16 @@ from services.domain.apps import COPIED_KEY, OUTDATED, SEALING_KEY
 from services.domain.person_key_topic import SEGMENT_AFTER_MS, TopicKeys
 from services.domain.role import RoleContext
 from services.domain.sealing_switch import sealing_fact
+from services.domain.topics import DEVICE_COMMANDS, LOG_INS, PUSH_COMMANDS, TASK_COMMANDS
 from services.errors import ConflictError, UnavailableError
+from services.log.port import Partition
 from services.process.clock import Clock
 from services.process.crashpoint import Point, reached
+from services.process.logs import logger
 from services.process.retries import retry_until_available
 from services.registry.key_rotation import ChangeQueue
 from services.registry.pauses import WriteChange
+from services.registry.tenure import RegistryTenure
 from services.replica.tenure import Tenure
 
 
@@ -99,3 +103,54 @@ class FormerKeys:
 
 
 _LOOK_MS = 60_000
+
+
+_OF_PERSONS = (DEVICE_COMMANDS, PUSH_COMMANDS, TASK_COMMANDS, LOG_INS)
+"""Topics of which an installation that was used has records."""
+
+
+class FirstSealing:
+    """Service that has a new installation seal before it has a record about a person; another one stays as it is.
+
+    An installation is new while nobody has registered an app, sent a request or logged in. It may have begun without
+    this service, or have no key: then nothing happens. With standbys, the owner decides.
+    """
+
+    name = "first sealing"
+
+    def __init__(
+        self, switch: SealingSwitch, tenure: RegistryTenure, context: RoleContext, partitions: int, *, makes_keys: bool
+    ) -> None:
+        """`makes_keys`: the process has what wraps the keys, or makes them beside an embedded log."""
+        self._switch = switch
+        self._tenure = tenure
+        self._log = context.log
+        self._apps = context.apps
+        self._partitions = partitions
+        self._makes_keys = makes_keys
+
+    async def run(self, ready: asyncio.Event) -> None:
+        if self._tenure.has_standbys:
+            ready.set()
+        if self._makes_keys:
+            await self._tenure.wait()
+            await retry_until_available("a new installation cannot seal personal values yet", self._seal_if_new)
+        ready.set()
+        await asyncio.Event().wait()
+
+    async def _seal_if_new(self) -> None:
+        if not await self._apps.refresh():
+            raise UnavailableError(OUTDATED)
+        if self._apps.sealing.since_ms or self._apps.all():
+            return
+        ends = await self._log.ends(
+            Partition(topic.name, number)
+            for topic in _OF_PERSONS
+            for number in range(topic.partitions(self._partitions))
+        )
+        if not any(ends.values()):
+            await self._switch.seal(SealRequest())
+            logger.info(
+                "this new installation seals personal values in its log",
+                next="carillon keys backup FILE, apart from the backups of the log",
+            )

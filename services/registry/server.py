@@ -165,7 +165,7 @@ class RegistryServicer(RegistryServiceServicer):
         self._pauses = Pauses(context, self._append_changes)
         self._erasure = PersonErasure(context, self._writer, settings.partitions, known_erasure)
         self._rotation = KeyRotation(context, self._changes, self._append_changes, self._append_facts)
-        self._sealing = SealingSwitch(context, self._changes, self._append_changes)
+        self.sealing = SealingSwitch(context, self._changes, self._append_changes)
 
     async def CreateApp(self, request: CreateAppRequest, context: Context) -> CreateAppResponse:
         self._check_owner()
@@ -364,12 +364,12 @@ class RegistryServicer(RegistryServiceServicer):
     async def Seal(self, request: SealRequest, context: Context) -> SealResponse:
         self._check_owner()
         check_texts(request)
-        return await self._sealing.seal(request)
+        return await self.sealing.seal(request)
 
     async def NoteKeysCopied(self, request: NoteKeysCopiedRequest, context: Context) -> NoteKeysCopiedResponse:
         self._check_owner()
         check_texts(request)
-        return await self._sealing.note_copied(request)
+        return await self.sealing.note_copied(request)
 
     async def NoteKeyFingerprint(
         self, request: NoteKeyFingerprintRequest, context: Context

@@ -38,6 +38,14 @@ class RegistryTenure:
     def is_held(self) -> bool:
         return self._own.is_held and self._devices.is_held
 
+    @property
+    def has_standbys(self) -> bool:
+        return self._devices.election is not None
+
+    async def wait(self) -> None:
+        """Return once the tenure has begun."""
+        await self._own.wait()
+
     def check(self) -> None:
         """Check that this process owns the shard.
 

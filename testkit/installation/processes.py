@@ -112,6 +112,7 @@ class Installation:
             for name in STANDBYS if standbys else ():
                 self._definitions[name] = standby_process(name, shards, ports, self.env, self._definitions)
         else:
+            self.env["CARILLON_SEAL_NEW"] = "false"  # tests compare what is in the log; those of sealing begin it
             self._definitions = {"up": ProcessDefinition(("up",), next(ports), {})}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.supervised = False

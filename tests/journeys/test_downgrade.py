@@ -15,6 +15,8 @@ from tests.journeys.test_push import message, shown
 FORMER = "2014e6ef"
 """A commit with the topics and states of a day before; the newest version must be able to go back to it."""
 
+NEW_SETTINGS = {"CARILLON_SEAL_NEW": "false"}
+
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
@@ -36,10 +38,11 @@ async def test_an_earlier_version_goes_on_with_the_directory_of_this_one(tmp_pat
             await asyncio.to_thread(carillon.stop)
             if path is None:
                 carillon.env.pop("PYTHONPATH")
-                carillon.env["CARILLON_METRICS_PORT"] = str(carillon.metrics_port)
+                carillon.env |= NEW_SETTINGS | {"CARILLON_METRICS_PORT": str(carillon.metrics_port)}
             else:
                 carillon.env["PYTHONPATH"] = str(path)
-                del carillon.env["CARILLON_METRICS_PORT"]  # a setting that the former version does not know
+                for name in ("CARILLON_METRICS_PORT", *NEW_SETTINGS):  # which the former version does not know
+                    del carillon.env[name]
             await asyncio.to_thread(carillon.start, seconds=180)
             device = VirtualDevice(carillon.gateway_url, app.appkey, token=device.token, key=device.key)
             await device.connect()

@@ -114,3 +114,25 @@ async def test_nothing_marked_is_in_log_and_backup_and_a_restored_one_goes_on(tm
         await device.close()
         await server.close()
         await asyncio.to_thread(restored.stop)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+async def test_a_new_installation_has_sealed_everything(tmp_path: Path) -> None:
+    installation = Installation(tmp_path / "data", None)
+    del installation.env["CARILLON_SEAL_NEW"]
+    with contextlib.closing(installation):
+        await asyncio.to_thread(installation.start)
+        app = await asyncio.to_thread(installation.create_app)
+        values = marked()
+        device = await use(installation, app, values)
+        values["token"] = str(device.token)
+        await device.close()
+        sealed = await asyncio.to_thread(sealed_since, installation)
+        assert sealed["already_sealed"]
+        await asyncio.to_thread(installation.carillon, "backup", str(tmp_path / "backup"))
+        await asyncio.to_thread(installation.stop)
+        for directory in (installation.data / "log", tmp_path / "backup"):
+            assert found(directory, values) == {"everyone"}, directory
+        for role in REPLAYABLE:
+            assert "equal" in await asyncio.to_thread(installation.carillon, "replay", role, "--verify"), role

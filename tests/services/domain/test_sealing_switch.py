@@ -6,7 +6,11 @@ import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -45,7 +49,9 @@ from services.log.sqlite.log import SqliteLog
 from services.process.clock import ManualClock
 from services.process.metrics import PERSON_KEYS_UNCOPIED
 from services.registry.key_rotation import ChangeQueue
+from services.registry.main import first_sealing
 from services.registry.sealing import FormerKeys, SealingSwitch
+from services.registry.settings import RegistrySettings
 from services.replica.peers import Peers
 from services.replica.tenure import Tenure
 from testkit.repository import ROOT
@@ -421,3 +427,60 @@ def test_no_other_place_makes_the_log_of_a_role() -> None:
                     if isinstance(called, ast.Name) and called.id in MAKERS:
                         found.add(file.relative_to(ROOT).as_posix())
     assert found == set(MAY_MAKE)
+
+
+# The first start of an installation.
+
+
+async def begin(context: RoleContext, settings: RegistrySettings, *, has_standbys: bool = False) -> int:
+    """Run the service of a registry's first start; return since when the installation seals, 0 if it does not."""
+    tenure: Any = SimpleNamespace(has_standbys=has_standbys, wait=AsyncMock())
+    service = first_sealing(settings, context, switch(context), tenure)
+    running = asyncio.create_task(service.run(ready := asyncio.Event()))
+    waiting = asyncio.create_task(ready.wait())
+    await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+    assert ready.is_set()
+    if has_standbys:
+        await until_holds(lambda: bool(context.apps.sealing.since_ms))
+    running.cancel()
+    await asyncio.wait([running])
+    return context.apps.sealing.since_ms
+
+
+@pytest.fixture
+def of_registry(settings: Settings) -> RegistrySettings:
+    return RegistrySettings(data_dir=settings.data_dir, partitions=1)
+
+
+async def test_a_new_installation_seals_before_it_is_ready(of_registry: RegistrySettings) -> None:
+    token, alias, content = marked()
+    async with process(of_registry, is_up=True) as (context, _):
+        since_ms = await begin(context, of_registry)
+        assert since_ms
+        await write(context, token, alias, content)
+        assert await begin(context, of_registry) == since_ms, "a second start changes nothing"
+    stored = on_disk(of_registry.data)
+    assert BROADCAST.encode() in stored
+    assert not [value for value in (token, alias, content) if value.encode() in stored]
+
+
+async def test_an_installation_that_was_used_or_is_not_to_seal_stays_as_it_is(of_registry: RegistrySettings) -> None:
+    async with process(of_registry, is_up=True) as (context, _):
+        assert not await begin(context, msgspec.structs.replace(of_registry, seal_new=False))
+        await write(context, *marked())
+        assert not await begin(context, of_registry), "a device has sent something"
+
+
+async def test_an_installation_with_an_app_stays_as_it_is(of_registry: RegistrySettings) -> None:
+    async with process(of_registry, is_up=True) as (context, _):
+        await with_an_app(context)
+        assert not await begin(context, of_registry)
+
+
+async def test_with_kafka_it_seals_where_the_key_is_handed_out(of_registry: RegistrySettings, tmp_path: Path) -> None:
+    with_kafka = msgspec.structs.replace(of_registry, kafka_bootstrap="kafka:9092")
+    async with process(with_kafka, "registry") as (context, _):
+        assert not await begin(context, with_kafka), "other processes may not have the key"
+        file = str(tmp_path / "persons.key")
+        handed_out = msgspec.structs.replace(with_kafka, persons_key_file=file)
+        assert await begin(context, handed_out, has_standbys=True)
