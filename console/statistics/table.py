@@ -47,11 +47,12 @@ class StatisticsTable(NamedTuple):
 
 
 def largest_first(table: StatisticsTable) -> StatisticsTable:
-    """Return a table that is divided by a category with its largest values first, and what is not reported last."""
-    rows = table.rows
-    if any(row.info is None for row in rows) or len({(row.date, row.msgid) for row in rows}) > 1:
+    """Return a table that is divided by a category with the largest values of each day first, and what is not reported
+    last.
+    """
+    if any(row.info is None for row in table.rows):
         return table
-    return table._replace(rows=sorted(rows, key=lambda row: (not row.info, -row.values[0], row.info)))
+    return table._replace(rows=sorted(table.rows, key=lambda row: (row.date, not row.info, -row.values[0], row.info)))
 
 
 def statistics_table(answer: StatisticsResponse, gettext: Callable[[str], str]) -> StatisticsTable:

@@ -170,3 +170,20 @@ async def test_values_of_a_category_stand_by_size(console: ConsoleInstallation) 
     console.analytics.statistics[appkey] = StatisticsResponse(users=rows)
     page = text_of(await viewer.get("/statistics?kind=users&category=region"))
     assert page.index("北京市 30") < page.index("上海市 5") < page.index("not reported 99")
+
+
+async def test_values_of_a_category_stand_by_size_on_each_day(console: ConsoleInstallation) -> None:
+    appkey, viewer = await viewer_of_app(console)
+    found = (
+        ("2026-09-20", "", 9),
+        ("2026-09-20", "上海市", 1),
+        ("2026-09-20", "北京市", 5),
+        ("2026-09-21", "上海市", 7),
+    )
+    rows = [LoginsRow(date=date, info=info, counts={1: devices}) for date, info, devices in found]
+    console.analytics.statistics[appkey] = StatisticsResponse(logins=rows)
+    page = await viewer.get("/statistics?kind=logins&category=region")
+    assert re.findall(r'<th scope="row">(?:<a [^>]*>)?([^<]+)<', page.text) == [
+        *("2026-09-20", "北京市", "2026-09-20", "上海市", "2026-09-20", "not reported"),
+        *("2026-09-21", "上海市"),
+    ]
