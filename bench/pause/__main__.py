@@ -24,6 +24,7 @@ from protos.push.v1.push_pb2 import KIND_BROADCAST, Audience, Everyone, Message,
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, AppFact, Pause
 from protos.runtime.v1.log_pb2 import Meta
 from protos.targeting.v1.targeting_pb2 import (
+    CountAudienceRequest,
     CountAudienceResponse,
     CountValuesRequest,
     CountValuesResponse,
@@ -81,7 +82,7 @@ class WholeAudience(TargetingServiceServicer):
     async def CountValues(self, request: CountValuesRequest, context: Any) -> CountValuesResponse:
         return CountValuesResponse()
 
-    async def CountAudience(self, request: ResolveRequest, context: Any) -> CountAudienceResponse:
+    async def CountAudience(self, request: CountAudienceRequest, context: Any) -> CountAudienceResponse:
         return CountAudienceResponse()
 
 

@@ -16,7 +16,7 @@ from protos.push.v1.push_pb2 import Devices, Everyone, SendPush
 from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.registry_pb2 import GetDevicesRequest, GetTokensRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from protos.targeting.v1.targeting_pb2 import ResolveRequest
+from protos.targeting.v1.targeting_pb2 import CountAudienceRequest
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.domain.addresses import channel_name
 from services.domain.bitmap_resolver import AudienceBitmapResolver
@@ -84,7 +84,7 @@ class Audiences:
         answers = await asyncio.gather(
             *(
                 TargetingServiceStub(channel).CountAudience(
-                    ResolveRequest(appkey=appkey, audience=audience, partitions=owned), timeout=SIZE_S
+                    CountAudienceRequest(appkey=appkey, audience=audience, partitions=owned), timeout=SIZE_S
                 )
                 for shard, channel in enumerate(self._peers.all("targeting"))
                 if (owned := self._bitmaps.owned(shard, range(self._partitions)))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from protos.registry.v1.apps_pb2 import IDENTITY_MODE_REQUIRE, App, Channel
 from protos.targeting.v1.targeting_pb2 import (
     AddressedDevices,
+    CountAudienceRequest,
     CountAudienceResponse,
     CountValuesRequest,
     CountValuesResponse,
@@ -69,7 +70,7 @@ class TargetingServicer(TargetingServiceServicer):
         await self._complete(request.appkey, resolution.advance, "the audience was not resolved")
         return resolution.response
 
-    async def CountAudience(self, request: ResolveRequest, context: Context) -> CountAudienceResponse:
+    async def CountAudience(self, request: CountAudienceRequest, context: Context) -> CountAudienceResponse:
         wanted = checked_filter(request.audience)
         self._check_owned(request.partitions)
         must_be_proven = _must_be_proven(self._apps.get(request.appkey))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from protos.targeting.v1.targeting_pb2 import (
+    CountAudienceRequest,
     CountAudienceResponse,
     CountValuesRequest,
     CountValuesResponse,
@@ -73,7 +74,7 @@ class FaultyTargeting(TargetingServiceServicer):
     async def CountValues(self, request: CountValuesRequest, context: Any) -> CountValuesResponse:
         return await self._real.CountValues(request)
 
-    async def CountAudience(self, request: ResolveRequest, context: Any) -> CountAudienceResponse:
+    async def CountAudience(self, request: CountAudienceRequest, context: Any) -> CountAudienceResponse:
         return await self._real.CountAudience(request)
 
     async def _resolve(self, request: ResolveRequest) -> ResolveResponse:

@@ -10,9 +10,9 @@ from protos.push.v1.push_pb2 import Audience, Filter, StagGroup
 from protos.registry.v1.apps_pb2 import CHANNEL_FCM, IDENTITY_MODE_REQUIRE, App, AppFact, Identity, Revocations
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
 from protos.targeting.v1.targeting_pb2 import (
+    CountAudienceRequest,
     CountValuesRequest,
     CountValuesResponse,
-    ResolveRequest,
     ValueCount,
     ValueField,
 )
@@ -194,12 +194,12 @@ async def test_audiences_are_counted_in_the_partitions_that_are_asked_for(harnes
         await harness.write(channel, [_tagged(number, "a", partition=number % PARTITIONS) for number in range(3)])
         stub = TargetingServiceStub(channel)
         wanted = Audience(filter=Filter(stags=[StagGroup(stags=["a"])]))
-        one = await stub.CountAudience(ResolveRequest(appkey=APP, audience=wanted, partitions=[0]))
+        one = await stub.CountAudience(CountAudienceRequest(appkey=APP, audience=wanted, partitions=[0]))
         assert (one.devices, one.app_devices, list(one.channels)) == (2, 2, [])
         with pytest.raises(UnavailableError, match="does not own partition 2"):
-            await stub.CountAudience(ResolveRequest(appkey=APP, audience=wanted, partitions=[2]))
+            await stub.CountAudience(CountAudienceRequest(appkey=APP, audience=wanted, partitions=[2]))
         with pytest.raises(InputError):
-            await stub.CountAudience(ResolveRequest(appkey=APP, audience=Audience(), partitions=[0]))
+            await stub.CountAudience(CountAudienceRequest(appkey=APP, audience=Audience(), partitions=[0]))
 
 
 async def test_tags_that_address_one_person_are_not_listed(harness: TargetingHarness) -> None:
