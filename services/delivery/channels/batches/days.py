@@ -25,6 +25,11 @@ class DailyCounts:
         self._had: dict[tuple[str, int], list[BitMap]] = {}
         """By app and partition: the devices that had one message at least, two, and so on."""
 
+    def is_empty(self, now_ms: int) -> bool:
+        """Whether no device has had a message on this day."""
+        self._begin_day(now_ms)
+        return not self._had
+
     def reached(self, device: DeviceAddress, cap: int, now_ms: int) -> bool:
         """Whether the device has had so many messages."""
         self._begin_day(now_ms)

@@ -148,7 +148,10 @@ class BatchSender(Generic[Answer]):
 
     @property
     def is_idle(self) -> bool:
-        return not (self._queue or self._requests or self.held_ms)
+        """Whether nothing is lost if the sender is closed: it also remembers what the vendor counts of the day."""
+        now_ms = self._clock.now_ms()
+        is_used_up = any(until_ms > now_ms for until_ms, _ in self._used_up.values())
+        return not (self._queue or self._requests or self.held_ms or is_used_up) and self._daily.is_empty(now_ms)
 
     def submit(self, pending: PendingRequest[BatchRequest, Answer], *, is_plain: bool) -> None:
         """Send the message with others of its push, as soon as a request may be made."""
